@@ -11,7 +11,7 @@ def main() -> NoReturn:
     """Run the plugin. It needs click from the extra `cli`, which the operator's image does not have."""
     gc.disable()  # imports create no garbage, and the collector takes a seventh of their time; `app` enables it again
     try:
-        from tfjob_operator.cli.app import main as run
+        from tfjob_operator.cli.main import main as run
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise

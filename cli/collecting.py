@@ -39,7 +39,7 @@ from tfjob_operator.cli.model.pods import (
 )
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.permissions import ResourceAttributes
-from tfjob_operator.cli.replicas import selector_of
+from tfjob_operator.cli.selection import selector_of
 from tfjob_operator.cli.session import Session
 
 _VISIBILITY: Final = "visibility.kueue.x-k8s.io"

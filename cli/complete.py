@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tfjob_operator.cli.app import ALIASES, COMMANDS, app
+from tfjob_operator.cli.main import ALIASES, COMMANDS, app
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import GLOBAL_OPTIONS, target_in
 from tfjob_operator.cli.printing import echo

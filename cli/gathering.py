@@ -12,9 +12,9 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError
 from tfjob_operator.cli.managers import workload_of
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import snapshot_of
-from tfjob_operator.cli.replicas import Choice, find
+from tfjob_operator.cli.selection import Choice, find
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.timelines.values import TimelineJob, job_of
 

@@ -26,7 +26,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.types import InvalidSpec, ReplicaSpec, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, RUN_POLICY_FIELDS, SPEC_FIELDS, read_spec
 from tfjob_operator.cli.model.facts import Counters, JobFacts, job_facts, listed, mapping, spec_of, status_of, text
-from tfjob_operator.cli.model.replicas import type_of
+from tfjob_operator.cli.model.replica_names import type_of
 
 _MAX_DETAIL: Final = 300
 _AFTER_END: Final = frozenset({"cleanPodPolicy", "ttlSecondsAfterFinished"})

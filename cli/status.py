@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.states import ENDING
 from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, execution_of
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.facts import PodFacts
-from tfjob_operator.cli.model.replicas import ReplicaName, order_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, order_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, ReplicaSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import accelerator_hours, ago, avoided_now, ended_by
 from tfjob_operator.cli.timelines.build import utc

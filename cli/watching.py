@@ -17,7 +17,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.gathering import Waits, job_from, waits_of
 from tfjob_operator.cli.model.snapshot import BACK_OFF
 from tfjob_operator.cli.printing import control, echo
-from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, pod_lists, pods_path
+from tfjob_operator.cli.selection import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.status import ASCII, UNICODE, JobSummary, job_summary_of, render
 from tfjob_operator.cli.terminal import Terminal

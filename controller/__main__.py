@@ -114,7 +114,7 @@ def _main(options: Options, logs: LogWriter) -> int:
 
 
 async def _run(options: Options, settings: Settings, logs: LogWriter) -> None:
-    from tfjob_operator.controller.app import run
+    from tfjob_operator.controller.composition import run
     from tfjob_operator.controller.manager import stop_on_signals
 
     await run(options, settings, stop_on_signals(), logs)

@@ -10,7 +10,7 @@ import click
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import WithProgram, target_options
-from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, no_pods_error, replica_name
+from tfjob_operator.cli.selection import Choice, ReplicaPod, container_of, find, no_pods_error, replica_name
 from tfjob_operator.cli.target import Target, kubectl
 
 _FIRST = ("chief-0", "master-0", "worker-0")

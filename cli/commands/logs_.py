@@ -14,7 +14,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.logs.lines import LOG_GONE, LineFormatter, LogLine, Splitter, split
 from tfjob_operator.cli.options import seconds, target_options
 from tfjob_operator.cli.printing import write
-from tfjob_operator.cli.replicas import (
+from tfjob_operator.cli.selection import (
     Choice,
     ReplicaPod,
     container_of,

@@ -17,7 +17,7 @@ from tfjob_operator.cli.managers import QUEUE_LABEL, check_managed_here, is_susp
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
-from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
+from tfjob_operator.cli.selection import Choice, ReplicaPod, find, no_pods_error, pods_path, replica_options
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 

@@ -7,7 +7,7 @@ import click
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.model import facts
-from tfjob_operator.cli.model.replicas import type_of
+from tfjob_operator.cli.model.replica_names import type_of
 from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target

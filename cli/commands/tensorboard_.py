@@ -20,7 +20,7 @@ from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
-from tfjob_operator.cli.replicas import pods_path
+from tfjob_operator.cli.selection import pods_path
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target, kubectl
 

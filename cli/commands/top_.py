@@ -14,7 +14,7 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo
-from tfjob_operator.cli.replicas import Choice, ReplicaPod, find, no_pods_error, replica_options, selector_of
+from tfjob_operator.cli.selection import Choice, ReplicaPod, find, no_pods_error, replica_options, selector_of
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 from tfjob_operator.cli.terminal import TablePrinter

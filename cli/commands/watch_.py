@@ -51,7 +51,7 @@ def watch(session: Session, name: str, *, no_color: bool = False, uid: str | Non
 
     `uid` is given if the job is known to exist.
     """
-    from tfjob_operator.cli.replicas import Choice, find
+    from tfjob_operator.cli.selection import Choice, find
     from tfjob_operator.cli.terminal import terminal
     from tfjob_operator.cli.watches import end_of
     from tfjob_operator.cli.watching import LiveJob, Printer, Screen

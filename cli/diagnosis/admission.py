@@ -11,7 +11,7 @@ from typing import Final
 from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.types import is_named
+from tfjob_operator.api.v1.name_ranges import is_named
 from tfjob_operator.api.v1alpha1.constants import AlphaEventReason as AlphaReason
 from tfjob_operator.cli.diagnosis import operator
 from tfjob_operator.cli.diagnosis.advice import (
@@ -265,7 +265,7 @@ _RULES: Final = (
     rule(NO_ACCOUNT, r"service account \S+?/(?P<account>[^\s/]+) was not found, retry after"),
     rule(NO_PRIORITY, r"no PriorityClass with name (?P<name>\S+) was found"),
     rule(NO_RUNTIME, r'RuntimeClass(\.node\.k8s\.io)? "(?P<name>[^"]+)" not found'),
-    # this operator: controller/tfjob/apply/children.py
+    # this operator: controller/tfjob/apply/creator.py
     rule(
         ENDED_IN_THE_WAY,
         r"(?P<kind>pod|service) (?P<object>\S+) already exists and is not controlled .{0,300}it has finished"
@@ -281,7 +281,7 @@ _RULES: Final = (
         r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) already exists and is not controlled .{0,300}it "
         r"(?P<holder>belongs to [^;]+|has no owner)",
     ),
-    # controller/alpha/executor.py, controller/tfjob/plan/actions.py
+    # controller/alpha/alpha_executor.py, controller/tfjob/plan/actions.py
     rule(
         LEFT_BEHIND,
         r"(?P<kind>Job|Service|ConfigMap|PodGroup) (?P<object>\S+) already exists(:| and) (it )?"

@@ -13,7 +13,7 @@ from typing import Final
 
 from tfjob_operator.api.v1.constants import EventReason, PodExit, exit_of
 from tfjob_operator.api.v1.types import JobAttempt
-from tfjob_operator.cli.diagnosis import admission, crashing, images, starting
+from tfjob_operator.cli.diagnosis import admission, exits, images, starting
 from tfjob_operator.cli.diagnosis.causes import Finding
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import first_match, shorten, value
@@ -41,7 +41,7 @@ def trouble(facts: Facts, failure: JobAttempt | None, proof: str) -> Iterator[tu
     elif failure.exit_code is None:
         pod = failure.pod_name or facts.shape.child(facts.name, failure.replica_type, failure.replica_index or 0)
         for event, pod_exit in _exits(facts, pod) if not failure.pod_name else ():
-            yield crashing.of_exit_event(facts, event, pod_exit, loops=0), ""
+            yield exits.of_exit_event(facts, event, pod_exit, loops=0), ""
         if not failure.pod_name:
             yield from ((refused, "") for refused in admission.why_not_created(facts, pod))
         yield _start(pod, failure.message, proof), ""
@@ -54,7 +54,7 @@ def _by_events(facts: Facts) -> Iterator[tuple[Finding | None, str]]:
     }
     for pod in (pod for pod, total in times.items() if total >= _AGAIN):
         for event, pod_exit in _exits(facts, pod):
-            finding = crashing.of_exit_event(facts, event, pod_exit, loops=times[pod])
+            finding = exits.of_exit_event(facts, event, pod_exit, loops=times[pod])
             yield finding, f"({safe_name(pod)}, exit code {pod_exit.code})"
     for kind, size in facts.sizes.items():
         for index in range(size):

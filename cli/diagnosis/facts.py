@@ -30,7 +30,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import has_started
-from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import event_line, seconds_between
 

@@ -3,78 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
 
 from tfjob_operator.cli.diagnosis.causes import Problem
-from tfjob_operator.cli.diagnosis.logs import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
+from tfjob_operator.cli.diagnosis.log_rules import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
 from tfjob_operator.cli.diagnosis.rules import CUT, MessageRule, first_match, rule
-from tfjob_operator.cli.model.words import seconds_between
-from tfjob_operator.cli.training import MAX_BYTES, LogReader
+from tfjob_operator.cli.training import LogReader
 
-_LONGEST: Final = 65_536
-_MOST_LINES: Final = 400
+LONGEST: Final = 65_536
+MOST_LINES: Final = 400
 """The end of a log that is read."""
 _NEAR: Final = 40
 """Fewer lines than the advice prints."""
 _TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
-_AT_END: Final = re.compile(
+AT_END: Final = re.compile(
     r"(?:\A|(?P<before>(?:\A|\n)(?!Exception ignored )[^\n]*\n))Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
     r"(?P<line>[A-Za-z_][^\n]*)\Z"
 )
 """A traceback at the end of a log, unless Python ignored its exception."""
-# CPython: Modules/main.c and Lib/runpy.py; dash, bash and busybox, with the line of the script or without
-_NOT_STARTED: Final = re.compile(
-    r"\S*python[\d.]*: (?:can't open file |No module named |Error while finding module specification for |"
-    r"'?\S+ is a package and cannot be directly executed)|"
-    r"(?:[^\s:]+: (?:line )?\d+|\S*sh): [^:]{1,300}: (?:(?:command )?not found|No such file or directory|Permission denied)$"
-)
-# bash, with the line of the script and the process, dash and busybox
-_CRASHED: Final = re.compile(
-    r"(?:\S+: line \d+: +\d+ +)?(?:Killed|Segmentation fault|Bus error|Illegal instruction|Aborted)"
-    r"(?: \(core dumped\))?(?: {2,}(?!(?:sleep|tensorboard|tail|watch|nvidia-smi)\b).*)?$"
-)
-"""Not of a helper, which a script may kill itself when the training has ended."""
 _CHILD_KILLED: Final = re.compile(r"(?:\S+: line \d+: +\d+ +)?Killed(?: {2,}.*)?$")
-_REJECTED: Final = re.compile(r"[\w./-]{1,100}: error: |Error: |FATAL Flags parsing error:")
-"""How argparse, click and absl reject arguments; the first two print the usage before."""
-_USAGE: Final = re.compile(r"(?m)^usage: ", re.IGNORECASE)
-_ECHOES: Final = 3
+ECHOES: Final = 3
 """The most lines that a script prints after a program that failed."""
-_LINES_OF_USAGE: Final = 40
 _LINES_LOGGED: Final = 10
 """So many lines may a program log after the error for which it ends."""
-_REPEATS: Final = 5
-"""As many lines that differ only in numbers are a repetition."""
-_RAISES: Final = 3
-"""The same of exceptions, between which there may be many frames."""
-_NO_NUMBERS: Final = frozenset({"nan", "inf", "infinity"})
-_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
-_NUMBER_ALONE: Final = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_/\d])(?<![A-Za-z_]-)\d+")
-"""A number outside of names. Errors that differ only in such numbers are the same; errors about different files are not."""
-_SKIPS: Final = re.compile(r"\b(?:skip(?:s|ped|ping)?|ignor(?:ed|ing))\b", re.IGNORECASE)
-"""In a line about a file or a record with which a program does not try again."""
-_TRIED_S: Final = 60.0
-_ERROR: Final = re.compile(
+ERROR: Final = re.compile(
     r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
     r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} |"
     r"(?-i:\w(?:Error|Exception)\b)",
     re.IGNORECASE,
 )
-_TRIES_AGAIN: Final = re.compile(
-    r"\b(retry|retrying|retries|try(ing)? again|attempting again|restart(ing)?)\b", re.IGNORECASE
-)
-"""In a line by which a script says that it starts a program again: the program has said why."""
-_RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.IGNORECASE)
-_MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
-# horovod: horovod/common/stall_inspector.cc
-_MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _MEASURED: Final = re.compile(
     r"\b\w*(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)|"
     r"\b(?:0|no|nothing|none|zero)\s{1,3}(?:\w{1,30}\s)?(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)\b|"
@@ -83,20 +45,6 @@ _MEASURED: Final = re.compile(
     re.IGNORECASE,
 )
 """A number that is called an error, which a training logs, and what says that there was none."""
-_LOSS: Final = re.compile(
-    r"(?P<name>[\w/.-]{0,40}(?:loss|cost|rmse|mse|mae|nll))\b(?:[^:=\n]{0,60}?[:=]\s*(?:tensor\()?|\s+(?:is\s+)?)"
-    r"(?P<value>[-+]?(?:nan|inf(?:inity)?)\b|[-+]?\d[\d.eE+-]*)",
-    re.IGNORECASE,
-)
-_ENDED_BY_LOSS: Final = re.compile(r"Invalid loss, terminating training|Monitored metric \S+ = \S+ is not finite")
-_OF_EVALUATION: Final = re.compile(
-    r"(?:^|[\W_])(?:val|valid|validation|eval|evaluation|test|aux)[\W_]*$", re.IGNORECASE
-)
-_NO_DEVICE: Final = re.compile(
-    r"Skipping registering GPU devices|failed call to cuInit|CUDA_ERROR_NO_DEVICE|no CUDA-capable device is detected|"
-    r"No GPU/TPU found, falling back to CPU|CUDA-enabled jaxlib is not installed|Could not find cuda drivers|"
-    r"CUDA initialization: |Found no NVIDIA driver"
-)
 _NO_DATA: Final = re.compile(
     r"input ran out of data|Skipping training since max_steps has already saved|"
     r"\b(?:found )?0 (?:\w+ )?(?:files?|images?|samples?|records?|examples?|shards?)\b",
@@ -108,7 +56,7 @@ _RANK: Final = re.compile(r"^\[\d+(?:,\d+)?\]<std(?:out|err)>: ?")
 """The rank that mpirun and horovodrun put before a line of a process."""
 _OF_STACK: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more$|Node\.js v\d|Stacktrace:$|\s*\[\d+\] |\s+@ |\s*$")
 """The lines of a stack after an exception of Java, JavaScript or Julia."""
-_LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
+LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
 """In the line before a traceback that a logger or a thread has printed: the program continued."""
 _IN_THREAD: Final = "Exception in thread "
 _OF_LOGGER: Final = re.compile(r"(?:\S{1,60} ){0,4}\W?(?:ERROR|CRITICAL|FATAL)\b|E\d{4} [\d:.]+ ")
@@ -119,15 +67,11 @@ _GAVE_UP: Final = re.compile(
 )
 _GIVES_UP: Final = re.compile(r"\b(?:aborting|exiting|terminating|quitting|giving up)\W*$", re.IGNORECASE)
 """The end of a line by which a program only says that it ends."""
-_BESIDE: Final = re.compile(
+BESIDE: Final = re.compile(
     r"metric|upload|download|push|post|send|sync|report|notif|webhook|summary|monitor|telemetry|wandb|mlflow|retry|tensorboard",
     re.IGNORECASE,
 )
 """What a training can do without."""
-_XTRACE: Final = re.compile(r"\++ \S")
-"""What a shell prints of a command after set -x."""
-_OF_REPORT: Final = re.compile(r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|\s|$")
-"""The lines of the exception of torchrun after the first one, and lines that continue any exception."""
 _BY_HYDRA: Final = "Set the environment variable HYDRA_FULL_ERROR=1"
 _HINTS: Final = ("Config search path:", "Available options in ")
 """The first words of paragraphs that Hydra prints after an error."""
@@ -145,12 +89,12 @@ _CAUSED: Final = "The above exception was the direct cause of the following exce
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
 _MARGIN: Final = re.compile(r"^[ +]+\| (?=\S)")
-_EXCEPTION: Final = re.compile(
+EXCEPTION: Final = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,12}(?:_?[A-Z]\w*|error|gaierror|herror|timeout)|_?[A-Z]\w*(?:Error|Exception|Group|Interrupt|Iteration|Exit))"
     r"(?:: (?P<words>.*)|:?$)"
 )
 # absl: `E0926 17:26:32.075402 157988 client.h:77] text`; TensorFlow: `2026-11-29 02:30:05.881660: E tensorflow/x.cc:29] text`
-_NATIVE: Final = re.compile(
+NATIVE: Final = re.compile(
     r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?(?P<level>[IWEF])(?:\d{4} [\d:.]+ +\d+)? [\w./-]{1,200}:\d+\] (?P<text>.*)"
 )
 _THROWN: Final = re.compile(r"\s+what\(\):\s+(.+)")
@@ -182,9 +126,9 @@ _OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
 _VAGUE: Final = re.compile(
     r"(\w+\.)*((Internal|Unknown|XlaRuntime|JaxRuntime|Aborted|Cancelled)Error\b|RuntimeError: (NCCL|DataLoader))"
 )
-_FATAL: Final = re.compile(r"(FATAL|Fatal|fatal|CRITICAL): ?|[\w./-]{1,100}: error: ")
+FATAL: Final = re.compile(r"(FATAL|Fatal|fatal|CRITICAL): ?|[\w./-]{1,100}: error: ")
 """Lines by which a program says that it ends, such as those of argparse: an exception before it was handled."""
-_CLOSING: Final = re.compile(r"(ERROR|Error|error|Aborting|Aborted): ")
+CLOSING: Final = re.compile(r"(ERROR|Error|error|Aborting|Aborted): ")
 """The same, if it is the last line."""
 _ESCAPES: Final = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DECORATION: Final = re.compile(
@@ -261,7 +205,7 @@ class _Message:
 
     def reason(self) -> str:
         """Return the line that gives the reason: of an exception, its type without the package and its message."""
-        exception = _EXCEPTION.match(self.lines[0]) if self.level == "X" else None
+        exception = EXCEPTION.match(self.lines[0]) if self.level == "X" else None
         if exception is None:
             where = _crashed_in(self.lines) if _FAULT.match(self.lines[0]) else ""
             return f"{self.lines[0]}, in {where}" if where else self.lines[0]
@@ -271,7 +215,7 @@ class _Message:
             words = words or next((match[2] for match in ends if match[1] == "traceback"), "")
             words = words or next((f"exitcode {match[2]}" for match in ends), "")
         if words.startswith("in user code:"):
-            return next((line.strip() for line in reversed(self.lines) if _EXCEPTION.match(line.strip())), words)
+            return next((line.strip() for line in reversed(self.lines) if EXCEPTION.match(line.strip())), words)
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
         following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
@@ -301,13 +245,13 @@ def is_far_up(log: str, line: str) -> bool:
 def last_error(log: str) -> str:
     """Return the last line of a log, with the line before it if it only says that the program gives up."""
     *before, last = log.strip().split("\n")
-    has_reason = _GIVES_UP.search(last) is not None and before and _tells_of_error(before[-1])
+    has_reason = _GIVES_UP.search(last) is not None and before and tells_of_error(before[-1])
     return f"{before[-1]}\n{last}" if has_reason else last
 
 
 def is_exception(line: str) -> bool:
     """Return True for the reason of an exception of Python."""
-    return _EXCEPTION.match(line) is not None
+    return EXCEPTION.match(line) is not None
 
 
 def last_exception(log: str, *, logged: bool = True) -> str:
@@ -315,68 +259,23 @@ def last_exception(log: str, *, logged: bool = True) -> str:
 
     With `logged`, one that a logger printed counts too.
     """
-    match = _AT_END.search(plain(log)[-_LONGEST:].rstrip())
+    match = AT_END.search(plain(log)[-LONGEST:].rstrip())
     before = (match["before"] or "").lstrip("\n") if match is not None else ""
-    is_logged = _LOGGED.search(before) is not None and not before.startswith(_IN_THREAD)
+    is_logged = LOGGED.search(before) is not None and not before.startswith(_IN_THREAD)
     return "" if match is None or (is_logged and not logged) else match["line"]
-
-
-def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str, str]:
-    """Return how a program failed whose exit code its script ignored, and the line that says so; "" if there is none.
-
-    More than a few lines after it, or one of a training, show that the program was not the training, or that it continued.
-    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled. `is_several` is
-    True if the shell runs several commands: what follows a traceback may be of the next one. After set -x it is.
-    """
-    lines = plain(log)[-_LONGEST:].rstrip().splitlines()
-    after = 0
-    for number in range(len(lines), max(len(lines) - (_MOST_LINES if is_several else _LINES_OF_USAGE), 0), -1):
-        line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
-        is_near = after < _ECHOES + 1
-        if is_near and _gave_up(line):
-            return "the training may have failed", line
-        if _OF_REPORT.match(line) or _NATIVE.match(line) or _XTRACE.match(line):
-            continue
-        said = _failure_of(line, before, is_near=is_near, is_several=is_several, is_last=by_shell and not after)
-        if said:
-            return said, line
-        if _EXCEPTION.match(line) and (match := _AT_END.search("\n".join(lines[:number]))) is not None:
-            header = (match["before"] or "").strip()
-            if is_near and _gave_up(header):
-                return "the training may have failed", line
-            is_last = bool(_XTRACE.match("".join(lines[number : number + 1])))
-            if by_shell and (is_near or is_several or is_last):
-                return ("", "") if _LOGGED.search(header) else ("a program may have failed", line)
-        after += 1
-        if _trains(line):
-            break
-    return "", ""
-
-
-def _failure_of(line: str, before: Sequence[str], *, is_near: bool, is_several: bool, is_last: bool) -> str:
-    """Return how a program failed, if a line of a shell or of an option parser says so, or the last one of any program."""
-    if (is_near or is_several) and _NOT_STARTED.match(line):
-        return "a program did not start"
-    if is_last and (_FATAL.match(line) or _CLOSING.match(line)) and not _BESIDE.search(line):
-        return "the log ends with an error"
-    if (is_near or is_several) and _CRASHED.match(line):
-        return "a program was killed or crashed"
-    if is_near and _REJECTED.match(line) and (line.startswith("FATAL") or _USAGE.search("\n".join(before))):
-        return "a program rejected its arguments"
-    return ""
 
 
 def without_data(log: str) -> str:
     """Return the line by which a program says that it has found no data, if its log has no line of a training; "" otherwise."""
-    lines = plain(log)[-_LONGEST:].split("\n")
-    has_trained = any(_trains(line) for line in lines if not _NO_DATA.search(line))
+    lines = plain(log)[-LONGEST:].split("\n")
+    has_trained = any(trains(line) for line in lines if not _NO_DATA.search(line))
     return "" if has_trained else next((line for line in lines if _NO_DATA.search(line)), "")
 
 
-def _gave_up(line: str) -> bool:
+def gave_up(line: str) -> bool:
     """Return True for an error of a logger by which a program says that its training has failed, not just a part of it."""
     said = " ".join(_error_of(line) or ([line] if _OF_LOGGER.match(line) else []))
-    return _GAVE_UP.search(said) is not None and not _BESIDE.search(said)
+    return _GAVE_UP.search(said) is not None and not BESIDE.search(said)
 
 
 def plain(log: str) -> str:
@@ -393,119 +292,25 @@ def without_frames(log: str) -> str:
     return "\n".join(lines)
 
 
-def repeated_error(log: str, times: Sequence[datetime | None] = ()) -> tuple[int, str, bool]:
-    """Return how many of the last lines of a log are one error, apart from numbers, the line of them that says most, and True.
-
-    The number is 0 if the log says more. Then a program does nothing but try again. A line of a training shows that it does
-    more, as does an error that is measured. After a line of a training, the same operation must have failed for a minute, and
-    for twice as long as the training was silent before, by the `times` of the lines; then the last value is False.
-    """
-    lines = plain(log).split("\n")
-    trained = [number for number, line in enumerate(lines) if _trains(line) and not _is_about_step(line)]
-    after = lines[trained[-1] + 1 :] if trained else lines
-    times_alike = 2 if trained else 1
-
-    def masked(line: str) -> str:
-        return (_NUMBER_ALONE if trained or _SKIPS.search(line) else _NUMBER).sub("#", line)
-
-    said = [line for line in after if line.strip() and not _is_of_traceback(line)]
-    alike = Counter(masked(line) for line in said)
-    least = {line: times_alike * (_RAISES if _EXCEPTION.match(line) else _REPEATS) for line in alike}
-    repeated = {line: count for line, count in alike.items() if count >= least[line]}
-    errors = [line for line in said if masked(line) in repeated and _tells_of_error(line)]
-    if not errors or sum(repeated.values()) < 0.8 * len(said):
-        return 0, "", False
-    if trained:
-        is_old = any(masked(line) in repeated for line in lines[: trained[-1]])
-        if not _is_overdue(times, [0, *trained] if is_old else trained, len(lines)):
-            return 0, "", False
-    return len(errors), max(reversed(errors), key=_weight), not trained
+def tells_of_error(line: str) -> bool:
+    """Return True if the line names an error that is more than a measured value, as in `error: 0.01`."""
+    return is_severe(line) or ERROR.search(_MEASURED.sub("", line)) is not None
 
 
-def _tells_of_error(line: str) -> bool:
-    return _is_severe(line) or _ERROR.search(_MEASURED.sub("", line)) is not None
-
-
-def _is_severe(line: str) -> bool:
-    native = _NATIVE.match(line)
+def is_severe(line: str) -> bool:
+    """Return True if a native library logged the line as an error or as fatal."""
+    native = NATIVE.match(line)
     return native is not None and native["level"] in {"E", "F"}
 
 
-def _weight(line: str) -> int:
-    """Rank a line by how likely it says why something is tried again; the highest rank is the most likely."""
-    return 2 if _is_severe(line) else 0 if _TRIES_AGAIN.search(line) else 1
-
-
-def _is_overdue(times: Sequence[datetime | None], trained: Sequence[int], count: int) -> bool:
-    """Return True if a log of `count` lines has no line of a training for much longer than between its lines `trained`."""
-    known = [at for at in times if at is not None]
-    if len(known) != count:
-        return False
-    gaps = [seconds_between(known[one], known[other]) for one, other in pairwise(trained)]
-    return seconds_between(known[trained[-1]], known[-1]) >= max(_TRIED_S, 2 * max(gaps, default=0.0))
-
-
-def _trains(line: str) -> bool:
+def trains(line: str) -> bool:
     """Return True for a line by which a training shows that it goes on."""
     return _TRAINS.search(line) is not None or is_progress(line)
 
 
-def _is_about_step(line: str) -> bool:
-    """Return True if a line names a step only because it could not be saved and is tried again, or because it was restored."""
-    tries_again = _TRIES_AGAIN.search(line) is not None and _ERROR.search(line) is not None
-    return (tries_again or _RESTORED.search(line) is not None) and _MEASURES.search(line) is None
-
-
-def missing_ranks(log: str) -> tuple[int, str]:
-    """Return how often Horovod has said at the end of a log that it waits for other ranks, and for which; 0 if it does not.
-
-    It says so once a minute, so the log of a training that waits for ever is not silent.
-    """
-    lines = plain(log).split("\n")
-    last = max((number for number, line in enumerate(lines) if _trains(line)), default=-1)
-    ranks = _MISSING_RANKS.findall("\n".join(lines[last + 1 :]))
-    return (len(ranks), f"waiting for remainder of ranks; missing ranks: {ranks[-1]}") if len(ranks) > 1 else (0, "")
-
-
-def without_heartbeat(log: str) -> str:
-    """Return a log without the same line at its end again and again, apart from numbers, if it is no line of a training."""
-    lines = plain(log).rstrip().split("\n")
-    last = _NUMBER.sub("#", lines[-1])
-    count = next((count for count, line in enumerate(reversed(lines)) if _NUMBER.sub("#", line) != last), len(lines))
-    is_heartbeat = count >= _REPEATS and not _trains(lines[-1])
-    return "\n".join(lines[:-count]) if is_heartbeat else log
-
-
-def _is_of_traceback(line: str) -> bool:
+def is_of_traceback(line: str) -> bool:
+    """Return True if the line belongs to a traceback, but is not its exception."""
     return line.startswith((*_TRACEBACK, _CAUSED)) or _FRAME.match(line) is not None
-
-
-def diverged(log: str, *, is_over: bool) -> str:
-    """Return the last line with a loss of the training if the last two losses of a log are no numbers; "" otherwise.
-
-    If the training `is_over`, the last one is enough, as is what Keras and Lightning say when they end it for that.
-    """
-    lines = plain(log)[-_LONGEST:].split("\n")
-    if said := [line for line in lines if _ENDED_BY_LOSS.search(line)]:
-        return said[-1].strip()
-    least = 1 if is_over else 2
-    losses = [match for line in lines if (match := _loss_in(line)) is not None][-least:]
-    is_nan = len(losses) == least and all(match["value"].lower().lstrip("+-") in _NO_NUMBERS for match in losses)
-    return losses[-1].string.strip() if is_nan else ""
-
-
-def _loss_in(line: str) -> re.Match[str] | None:
-    """Return the first loss in a line that is not that of an evaluation or of a part."""
-    for match in _LOSS.finditer(line[:MAX_BYTES]):
-        name = match["name"].rpartition("loss")[0] if "loss" in match["name"].lower() else match["name"]
-        if not _OF_EVALUATION.search(line[: match.start("name")] + name):
-            return match
-    return None
-
-
-def unused_accelerator(log: str) -> str:
-    """Return the line of a log by which TensorFlow, JAX or CUDA says that it found no accelerator; "" if there is none."""
-    return next((line for line in plain(log)[-_LONGEST:].split("\n") if _NO_DEVICE.search(line)), "")
 
 
 def is_progress(line: str) -> bool:
@@ -544,18 +349,18 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
         if found is not None:
             return LastWords(candidate.reason(), *found)
     if last is None and _BY_HYDRA in log:
-        return LastWords(_of_hydra(log[-_LONGEST:]))
+        return LastWords(_of_hydra(log[-LONGEST:]))
     if last is None:
-        where = _crashed_in(log[-_LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
+        where = _crashed_in(log[-LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
         logged = (line for line in reversed(log.rstrip().splitlines()[-_LINES_LOGGED:]) if _OF_LOGGER.match(line))
-        return LastWords(f"crashed in {where}" if where else next(logged, "") or _in_box(log[-_LONGEST:].rstrip()))
+        return LastWords(f"crashed in {where}" if where else next(logged, "") or _in_box(log[-LONGEST:].rstrip()))
     line = next((candidate.reason() for candidate in candidates if "NCCL WARN" in candidate.lines[0]), last.reason())
     handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
     if handled and last.level == "X":
         line = f"{line}, while handling {handled[-1].reason()}"
     if (other := _just_before(messages, last) or next(_of_gpu_before(messages, last), None)) is not None:
         line = f"{line}, after {other.reason()}"
-    return LastWords(line, *(first_match(_WITH_FRAMES, log[-_LONGEST // 2 :]) or ()))
+    return LastWords(line, *(first_match(_WITH_FRAMES, log[-LONGEST // 2 :]) or ()))
 
 
 def _in_box(log: str) -> str:
@@ -683,11 +488,11 @@ def _messages(log: str) -> list[_Message]:
     current: _Message | None = None
     is_ignored = in_frames = has_ended = False
     messages: list[_Message] = []
-    lines = log[-_LONGEST:].rstrip().splitlines()[-_MOST_LINES:]
+    lines = log[-LONGEST:].rstrip().splitlines()[-MOST_LINES:]
     for number, raw in enumerate(lines, 1):
         margined = _DECORATION.sub("", raw)
         line = _MARGIN.sub("", margined).rstrip()
-        exception = _EXCEPTION.match(line)
+        exception = EXCEPTION.match(line)
         has_ended, is_said = _is_after(current, line, has_ended=has_ended, in_frames=in_frames)
         if (begun := _begun(line, left=len(lines) - number, is_said=is_said)) is not None:
             is_known = line.startswith(_ABORT) and any(message.level == "F" for message in messages)
@@ -727,7 +532,7 @@ def _is_after(raised: _Message | None, line: str, *, has_ended: bool, in_frames:
     if raised is None or not raised.is_raised or in_frames:
         return False, False
     has_ended = _OF_OTHER.match(line) is not None and not _went_on(raised)
-    return has_ended, has_ended or (len(raised.lines) <= _ECHOES and not _went_on(raised))
+    return has_ended, has_ended or (len(raised.lines) <= ECHOES and not _went_on(raised))
 
 
 def _begun(line: str, *, left: int, is_said: bool) -> _Message | None:
@@ -737,10 +542,10 @@ def _begun(line: str, *, left: int, is_said: bool) -> _Message | None:
     """
     if (thrown := _THROWN.match(line)) is not None:
         return _Message("F", [thrown[1]])
-    is_end = (left == 0 and _CLOSING.match(line) and not is_said) or (left <= _ECHOES and _CHILD_KILLED.match(line))
-    if _FAULT.match(line) or is_end or ((fatal := _FATAL.match(line)) and not (is_said and fatal[1])):
+    is_end = (left == 0 and CLOSING.match(line) and not is_said) or (left <= ECHOES and _CHILD_KILLED.match(line))
+    if _FAULT.match(line) or is_end or ((fatal := FATAL.match(line)) and not (is_said and fatal[1])):
         return _Message("F", [line])
-    if (native := _NATIVE.match(line)) is not None:
+    if (native := NATIVE.match(line)) is not None:
         return _Message(native["level"], [native["text"]])
     error = _error_of(line)
     return _Message("J", error) if error is not None else None

@@ -11,11 +11,11 @@ from tfjob_operator.api.v1.constants import BACKEND_VARIABLES, CHIEF, CONTAINER_
 from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
-from tfjob_operator.cli.diagnosis.logs import host_in
+from tfjob_operator.cli.diagnosis.log_rules import host_in
 from tfjob_operator.cli.diagnosis.rules import value
 from tfjob_operator.cli.model.command_lines import ProcessCount, command_of, process_counts, script_of
 from tfjob_operator.cli.model.facts import listed, mapping, text
-from tfjob_operator.cli.model.replicas import replica_of
+from tfjob_operator.cli.model.replica_names import replica_of
 from tfjob_operator.cli.model.words import join_some, safe_name
 
 FAULT_HANDLER: Final = ManifestChange(

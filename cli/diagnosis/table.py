@@ -11,11 +11,12 @@ from tfjob_operator.cli.diagnosis import (
     batch_jobs,
     crashing,
     ending,
+    exits,
     fallback,
     gang,
     images,
     lifecycle,
-    logs,
+    log_rules,
     operator,
     scheduling,
     specification,
@@ -39,8 +40,8 @@ _MODULES: Final[Mapping[Group, tuple[int, Any]]] = {
     Group.SCHEDULING: (500, scheduling),
     Group.IMAGES: (600, images),
     Group.STARTING: (640, starting),
-    Group.CRASHING: (720, crashing),
-    Group.LOGS: (705, logs),
+    Group.CRASHING: (720, exits),
+    Group.LOGS: (705, log_rules),
     Group.UNNOTICED: (716, unnoticed),
     Group.LIFECYCLE: (820, lifecycle),
     Group.ENDING: (965, ending),
@@ -66,7 +67,7 @@ RANKS: Final[Mapping[str, int]] = {
 """The places of problems among those of the same severity."""
 
 FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = tuple(
-    module.find for _, module in _MODULES.values() if module is not logs
+    (crashing if module is exits else module).find for _, module in _MODULES.values() if module is not log_rules
 )
 
 

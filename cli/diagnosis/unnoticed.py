@@ -21,7 +21,7 @@ from tfjob_operator.api.v1.constants import (
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.tf_config import process_count
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.cli.diagnosis import crashing, reading, refining, starting
+from tfjob_operator.cli.diagnosis import exits, log_symptoms, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_POD, LINES, LOGS, MORE_LINES, RESTART
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, WhileRunning, info, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
@@ -30,7 +30,7 @@ from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import exits_of, running_inits, running_since
-from tfjob_operator.cli.model.replicas import replica_of
+from tfjob_operator.cli.model.replica_names import replica_of
 from tfjob_operator.cli.model.words import format_restarts, quote, safe_name, seconds_between
 
 AFTER_EXCEPTION: Final = warning(
@@ -178,7 +178,7 @@ def _succeeded(facts: Facts) -> Iterator[Finding]:
         seen = f"log of {safe_name(name)}: {quote(log)}"
         yield from _trained(facts, pod, log, seen, values, is_over=True)
         if ended.reason == "OOMKilled":
-            limit = crashing.memory_limit(pod, CONTAINER_NAME)
+            limit = exits.memory_limit(pod, CONTAINER_NAME)
             yield of_pod(AFTER_OOM, pod, "container tensorflow: exit code 0 (OOMKilled)", limit=limit or " ", **values)
             continue
         what, line = "the log ends with an exception", reading.last_exception(log)
@@ -198,10 +198,10 @@ def _trained(
     facts: Facts, pod: PodDetails, log: str, seen: str, values: Mapping[str, str], *, is_over: bool
 ) -> Iterator[Finding]:
     """Yield what a log says about a training that does no good."""
-    if line := reading.diverged(log, is_over=is_over):
+    if line := log_symptoms.diverged(log, is_over=is_over):
         yield of_pod(DIVERGED, pod, words=shorten(value(line)), **values).seen_in(seen)
     has_device = refining.requests_accelerator(refining.pod_spec_of(facts, pod.metadata.name))
-    if has_device and (line := reading.unused_accelerator(log)):
+    if has_device and (line := log_symptoms.unused_accelerator(log)):
         yield of_pod(ON_CPU, pod, words=shorten(value(line)), **values).seen_in(seen)
 
 
@@ -213,12 +213,12 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     age_s, values = facts.age_s(last.at), {"container": CONTAINER_NAME, "previous": "false"}
     seen = f"log of {safe_name(name)}: {quote(last.log)}"
     yield from _trained(facts, pod, f"{last.head}\n{last.log}", seen, values, is_over=False)
-    times, line = reading.missing_ranks(last.log)
+    times, line = log_symptoms.missing_ranks(last.log)
     if line:
         others = refining.finished_before(facts)
         problem = replace(REPEATS, to_do=(others, LOGS) if others else _OF_RANKS)
     else:
-        times, line, is_all = reading.repeated_error(last.log, last.times)
+        times, line, is_all = log_symptoms.repeated_error(last.log, last.times)
         problem = REPEATS if is_all else replace(REPEATS, title=_SINCE_PROGRESS)
         if "/job:" in line:  # a parameter server that has ended is only recreated with the whole job: see lifecycle.py
             is_done = bool(facts.job.status.finished_indices.get(PS))
@@ -227,7 +227,7 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         yield of_pod(problem, pod, times=str(times), words=shorten(value(line)), **values).seen_in(seen)
     else:
         by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
-        log = reading.without_heartbeat(last.log) if by_shell else last.log
+        log = log_symptoms.without_heartbeat(last.log) if by_shell else last.log
         if age_s is None or (age_s < _QUIET_S and log == last.log):
             return
         what, line = "its log ends with an exception", reading.last_exception(log, logged=False)
@@ -248,7 +248,7 @@ def _initializing(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
     name = pod.metadata.name
     for container, started_at in list(running_inits(pod).items())[:1] if facts.is_starting(pod) else ():
         run_s, log = facts.age_s(started_at) or 0.0, facts.log(name, container).rstrip()
-        times, line, _ = reading.repeated_error(log) if run_s >= _TRIED_S else (0, "", True)
+        times, line, _ = log_symptoms.repeated_error(log) if run_s >= _TRIED_S else (0, "", True)
         problem = starting.INIT_RUNS if run_s >= starting.LONG_S else starting.INIT_STARTED
         if line:
             problem = replace(starting.INIT_RUNS, title=_REPEATS_IN_INIT, to_do=_OF_INIT)
@@ -265,7 +265,7 @@ def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:
     name = pod.metadata.name
     by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
     is_several = refining.runs_several(facts, name, CONTAINER_NAME)
-    return reading.ignored_failure(log, by_shell=by_shell, is_several=is_several)
+    return log_symptoms.ignored_failure(log, by_shell=by_shell, is_several=is_several)
 
 
 def _others(facts: Facts) -> Iterator[Finding]:
@@ -324,21 +324,21 @@ def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[st
         restart.index: restart.total for restart in facts.job.status.restarts if restart.type == kind and restart.total
     }
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
-    ended = [(end, crashing.words_of(event, end)) for event in events if (end := exit_of(event.message)) is not None]
+    ended = [(end, exits.words_of(event, end)) for event in events if (end := exit_of(event.message)) is not None]
     of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
     for index in range(facts.sizes.get(kind, 0)):
         name, restarts = facts.shape.child(facts.name, kind, index), times.get(index, 0)
-        exits = [(end.ended.exit_code, end.ended.message) for end in exits_of(pods[name])] if name in pods else []
-        exits = exits[:1] or ([of_gone[name]] if name in of_gone else [])
+        endings = [(end.ended.exit_code, end.ended.message) for end in exits_of(pods[name])] if name in pods else []
+        endings = endings[:1] or ([of_gone[name]] if name in of_gone else [])
         loops = [
             event
             for event in facts.events_of("Pod", name)
             if event.reason == "BackOff" and "restarting" in event.message
         ]
-        if index in done or not (exits or restarts or loops):
+        if index in done or not (endings or restarts or loops):
             continue
-        last = [reading.read(message).line or value(message) for _, message in exits]
-        codes = [f"exit code {code}" for code, _ in exits]
+        last = [reading.read(message).line or value(message) for _, message in endings]
+        codes = [f"exit code {code}" for code, _ in endings]
         proofs = [facts.line(event) for event in latest(loops)]
         detail = ": ".join(filter(None, (*codes, *last)))
         proof = (

@@ -20,7 +20,7 @@ from tfjob_operator.cli.logs.follower import LogFollower, LogRequest, LogSet, Wa
 from tfjob_operator.cli.logs.lines import LineFormatter, LogLine
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.printing import echo, write
-from tfjob_operator.cli.replicas import Choice, ReplicaPod, container_of, find, pod_lists, pods_path
+from tfjob_operator.cli.selection import Choice, ReplicaPod, container_of, find, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
 
 IDLE_S: Final = 0.5

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from tfjob_operator.api.v1 import states
-from tfjob_operator.cli.model.replicas import ReplicaName, replica_of, type_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of, type_of
 
 GROUP: Final = "kubeflow.org"
 TENSORFLOW_GROUP: Final = "tensorflow.org"

@@ -35,7 +35,7 @@ from tfjob_operator.cli.model.facts import (
 )
 from tfjob_operator.cli.model.job_events import OF_JOBS, RESUMED, WARNINGS, CountedEvent, JobEvents
 from tfjob_operator.cli.model.queues import waits_for
-from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, order_of, replica_of
 
 _INTENDED: Final = frozenset({"Terminating", "Suspended", "Queued", "ManagedElsewhere"})
 _TEMPORARY: Final = frozenset(

@@ -28,7 +28,7 @@ from tfjob_operator.cli.page.authenticator import LocalAuthenticator
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks, readable_scope
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.logs import Logs
+from tfjob_operator.cli.page.log_streams import Logs
 from tfjob_operator.cli.page.server import Page, Parts
 from tfjob_operator.cli.printing import echo
 from tfjob_operator.cli.target import Target

@@ -26,7 +26,7 @@ from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster
 from tfjob_operator.cli.page.cluster_authenticator import ClusterAuthenticator
 from tfjob_operator.cli.page.details import Details
-from tfjob_operator.cli.page.logs import MAX_RUNS, Logs, Run
+from tfjob_operator.cli.page.log_streams import MAX_RUNS, Logs, Run
 from tfjob_operator.cli.page.long_responses import LongResponses
 from tfjob_operator.cli.page.objects import TENSORFLOW_V1ALPHA1, TENSORFLOW_V1ALPHA1_NAME, JobKey, read_key
 from tfjob_operator.cli.page.reviews import DENIED_TTL_S, ReviewFailedError

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.model.facts import Counters, JobFacts, PodFacts, job_facts, pod_facts
 from tfjob_operator.cli.model.job_events import JobEvents
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.replicas import ReplicaName, replica_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import BACK_OFF, JobSnapshot, ReplicaSnapshot
 from tfjob_operator.cli.model.words import accelerator_hours, ended_by
 from tfjob_operator.cli.page.objects import PageJob

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
     EventReason,
     exit_of,
 )
-from tfjob_operator.api.v1.types import names_in
+from tfjob_operator.api.v1.name_ranges import names_in
 from tfjob_operator.cli.model.facts import JobFacts, job_facts
 from tfjob_operator.cli.model.objects import (
     ConditionDetails,
@@ -29,7 +29,7 @@ from tfjob_operator.cli.model.objects import (
     Terminated,
 )
 from tfjob_operator.cli.model.pods import condition_of, last_exit
-from tfjob_operator.cli.model.replicas import ReplicaName, order_of, replica_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, order_of, replica_of
 from tfjob_operator.cli.model.words import ended_by
 from tfjob_operator.cli.timelines import values
 

@@ -12,7 +12,7 @@ import msgspec
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1.types import AvoidedNode, IndexRestarts, JobAttempt, StartRecord, with_readable_status
 from tfjob_operator.cli.model.objects import ConditionDetails, LifetimeMeta
-from tfjob_operator.cli.model.replicas import ReplicaName
+from tfjob_operator.cli.model.replica_names import ReplicaName
 
 
 class TimelineJobStatus(Struct, frozen=True):

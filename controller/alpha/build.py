@@ -18,7 +18,7 @@ from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaReplicas, AlphaSpec, Chief
 from tfjob_operator.api.v1alpha1.validation import split_server, templates_of
-from tfjob_operator.controller.alpha.children import config_map_name, replica_key
+from tfjob_operator.controller.alpha.batch_jobs import config_map_name, replica_key
 from tfjob_operator.controller.config.values import Accelerators, with_accelerators
 from tfjob_operator.controller.jobs.children import ReplicaKey
 

@@ -18,7 +18,7 @@ from tfjob_operator.api.meta import controller_of
 from tfjob_operator.api.text import quoted, tail_of
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, AlphaState
-from tfjob_operator.controller.alpha.children import BatchJob, Children
+from tfjob_operator.controller.alpha.batch_jobs import BatchJob, Children
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pods import (
     DEADLINE_EXCEEDED,

@@ -32,7 +32,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import Feed, earliest
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import J
 from tfjob_operator.controller.jobs.pods import StartProblem
 from tfjob_operator.controller.jobs.status_writer import StatusWriter

@@ -27,7 +27,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import J, PendingStatus, S
 from tfjob_operator.controller.jobs.writes import JobEvents, StaleViewError
 from tfjob_operator.controller.manager import RequeueError

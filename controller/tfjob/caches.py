@@ -22,10 +22,10 @@ from tfjob_operator.controller.jobs.children import (
 )
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import C, ChildHandler, Feed
-from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS
-from tfjob_operator.controller.tfjob.apply.children import pod_group_kind
-from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import Gang
+from tfjob_operator.controller.jobs.job_metrics import JOB_INDEXERS
+from tfjob_operator.controller.tfjob.apply.creator import pod_group_kind
+from tfjob_operator.controller.tfjob.build.builder import GangScheduler, gang_scheduler
+from tfjob_operator.controller.tfjob.plan.types import Gang
 from tfjob_operator.informers import Codec, SharedIndexInformer, SharedInformerFactory
 
 log = structlog.get_logger(__name__)

@@ -33,8 +33,8 @@ from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents
-from tfjob_operator.controller.tfjob.plan.actions import LostPod
 from tfjob_operator.controller.tfjob.plan.placement import Cluster, Nodes, NodeShape, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.types import LostPod
 from tfjob_operator.informers import Indexer, SharedIndexInformer, Tombstone, object_of
 from tfjob_operator.workqueue import Clock, slow_start_batch
 

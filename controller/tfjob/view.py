@@ -53,18 +53,18 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import JobEvents
-from tfjob_operator.controller.tfjob.apply.children import POD
+from tfjob_operator.controller.tfjob.apply.creator import POD
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
 from tfjob_operator.controller.tfjob.crd_check import REMEDY
-from tfjob_operator.controller.tfjob.logs import LogReader
+from tfjob_operator.controller.tfjob.log_reader import LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
-from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, PlanInput
 from tfjob_operator.controller.tfjob.plan.clocks import FirstSeen
 from tfjob_operator.controller.tfjob.plan.placement import Nodes
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator, unobserved
 from tfjob_operator.controller.tfjob.plan.silence import NO_LOGS
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read, refused, spec_cache_key
 from tfjob_operator.controller.tfjob.plan.status import merged_status
+from tfjob_operator.controller.tfjob.plan.types import DEFAULTS, Defaults, PlanInput
 from tfjob_operator.workqueue import Clock
 
 log = structlog.get_logger(__name__)

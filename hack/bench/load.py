@@ -21,7 +21,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobMeta, TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, build_service
+from tfjob_operator.controller.tfjob.build.builder import PodBuilder, build_config_map, build_service
 
 CONNECTIONS: Final = 32
 """The number of connections of the operator's transport for writes; more do not make the API server faster."""

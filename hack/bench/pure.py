@@ -19,10 +19,10 @@ from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
-from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics, index_by_state
-from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
+from tfjob_operator.controller.jobs.job_metrics import JOB_INDEXERS, JobMetrics, index_by_state
+from tfjob_operator.controller.tfjob.build.builder import PodBuilder, build_service
 from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.types import Plan, PlanInput
 from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
 

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from hack.plugin.archive import ROOT
-from tfjob_operator.cli.app import COMMANDS, NAME, app
+from tfjob_operator.cli.main import COMMANDS, NAME, app
 from tfjob_operator.cli.options import GLOBAL_KEYS
 
 PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
@@ -21,7 +21,7 @@ def page() -> str:
     context = app.make_context(NAME, [], resilient_parsing=True)
     commands = {verb: app.get_command(context, verb) for verb in COMMANDS}
     lines = [
-        "<!-- generated: cli/app.py -->",
+        "<!-- generated: cli/main.py -->",
         "",
         f"# {NAME}: reference",
         "",

@@ -17,7 +17,9 @@ from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 from tfjob_operator.api.v1alpha1.validation import read_spec
-from tfjob_operator.controller.alpha.children import (
+from tfjob_operator.controller.alpha.alpha_controller import AlphaCaches, AlphaController
+from tfjob_operator.controller.alpha.alpha_plan import keys_of
+from tfjob_operator.controller.alpha.batch_jobs import (
     INDEXERS,
     BatchJob,
     BatchStatus,
@@ -25,8 +27,6 @@ from tfjob_operator.controller.alpha.children import (
     config_map_name,
     replica_key,
 )
-from tfjob_operator.controller.alpha.controller import AlphaCaches, AlphaController
-from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.informers.store import MutableIndexer

@@ -23,18 +23,18 @@ from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import Feed
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
+from tfjob_operator.controller.tfjob.apply.creator import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.ownership import RefManager
 from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
-from tfjob_operator.controller.tfjob.build.children import GangScheduler
+from tfjob_operator.controller.tfjob.build.builder import GangScheduler
 from tfjob_operator.controller.tfjob.caches import PodGroupCache, TFJobCaches
-from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.logs import LogReader
+from tfjob_operator.controller.tfjob.log_reader import LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
+from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 from tfjob_operator.controller.tfjob.view import LeadershipTerm, PrunedStatus
 from tfjob_operator.informers import EventHandler, SharedIndexInformer
 from tfjob_operator.informers.handlers import ListHandler

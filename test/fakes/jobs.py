@@ -30,12 +30,12 @@ from tfjob_operator.controller.jobs.children import (
     ReplicaKey,
     Service,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, FirstSeen, Sight
 from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.controller.tfjob.plan.replicas import Replica, labels_wanted, replicas_of
 from tfjob_operator.controller.tfjob.plan.spec import effective_spec, read
 from tfjob_operator.controller.tfjob.plan.status import Replacing, count_restarts
+from tfjob_operator.controller.tfjob.plan.types import Plan, PlanInput
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

@@ -11,7 +11,7 @@ from tfjob_operator.api.core import TERMINAL, Container, ContainerStatus
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, RestartPolicy
 from tfjob_operator.api.v1.types import TFJob, child_name
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 SETTLES: Final = 10
 """Plans until nothing is left to do; more is a loop."""

@@ -16,12 +16,12 @@ from tfjob_operator.controller.jobs import children
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tfjob.apply import ownership
-from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
+from tfjob_operator.controller.tfjob.apply.creator import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
-from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import actions, cleanup, plan, status
 from tfjob_operator.controller.tfjob.plan.clocks import Observer
+from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 
 
 def _views_are_believed() -> None:

@@ -26,7 +26,7 @@ RETRYABLE: Final = "--retryable-exit-codes"
 NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 WHERE: Final = """
-import sys, tfjob_operator.controller.app
+import sys, tfjob_operator.controller.composition
 print(*(each.__file__ for name, each in sys.modules.items() if name.partition(".")[0] == "tfjob_operator"), sep="\\n")
 """
 

@@ -22,7 +22,7 @@ from support.waiting import eventually
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.api.v1.types import JobCondition
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition, new_registry
 
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"

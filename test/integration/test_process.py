@@ -23,7 +23,7 @@ from integration.forwarder import Forwarder
 from integration.operator_process import OperatorProcess
 from support.waiting import LIMIT_S, eventually
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.types import is_named
+from tfjob_operator.api.v1.name_ranges import is_named
 
 QUICK = ("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=500ms")
 LEASE_S = 6.0

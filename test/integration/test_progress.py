@@ -5,7 +5,7 @@ from typing import Any, Final
 from integration.cluster import Cluster, replica, specs, with_policy
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.controller.jobs.metrics import WAITING_SINCE
+from tfjob_operator.controller.jobs.job_metrics import WAITING_SINCE
 
 FOREVER: Final = "forever"
 LIMIT_S: Final = 120.0

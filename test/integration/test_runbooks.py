@@ -18,7 +18,7 @@ from integration.operator_process import OperatorProcess
 from support.pages import below
 from support.waiting import eventually
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionType
-from tfjob_operator.controller.jobs.metrics import WAITING_SINCE
+from tfjob_operator.controller.jobs.job_metrics import WAITING_SINCE
 
 RUNBOOKS: Final = "docs/runbooks.md"
 FINALIZER: Final = "example.com/keep"

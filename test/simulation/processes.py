@@ -6,7 +6,7 @@ from kit.clocks import SimulatedClock
 from kit.processes import Process
 from simulation.world import World
 from simulation.write_judge import LEASE, OPERATOR
-from tfjob_operator.controller.app import build
+from tfjob_operator.controller.composition import build
 from tfjob_operator.controller.leaderelection import Election, LeaderElectionConfig, LeadershipLostError
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.manager.parts import Transports

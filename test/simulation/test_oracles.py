@@ -36,9 +36,9 @@ from tfjob_operator.api.v1.conditions import end_record, is_ending
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1.types import AlphaSpec
-from tfjob_operator.controller.alpha import controller, observe
-from tfjob_operator.controller.alpha import plan as alpha
-from tfjob_operator.controller.alpha.controller import AlphaController
+from tfjob_operator.controller.alpha import alpha_controller, observe
+from tfjob_operator.controller.alpha import alpha_plan as alpha
+from tfjob_operator.controller.alpha.alpha_controller import AlphaController
 from tfjob_operator.controller.alpha.observe import derived_runtime_id
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
@@ -59,6 +59,7 @@ from tfjob_operator.controller.tfjob.plan import (
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.placement import NodeState
 from tfjob_operator.controller.tfjob.plan.replicas import Replica
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.view import View
 
 pytestmark = pytest.mark.usefixtures("logged_errors")
@@ -290,7 +291,7 @@ def _without_native_sidecars(policy: str, seen: Any) -> Any:
 
 def _delete_ended(draft: Any, record: Any, spec: Any, seen: Any, *given: Any) -> Any:
     """Pods with a terminal phase are deleted before the end is written."""
-    ended = tuple(actions.PodDeletion(each.pod) for each in seen.replicas if not (each.holds_quota or each.terminating))
+    ended = tuple(PodDeletion(each.pod) for each in seen.replicas if not (each.holds_quota or each.terminating))
     return replace(_finish(draft, record, spec, seen, *given), delete_pods=ended)
 
 
@@ -341,7 +342,7 @@ def _unsaid(draft: Any, ending: Any, spec: Any, seen: Any, *given: Any) -> Any:
     found = _conclude_job(draft, ending, spec, seen, *given)
     if found.status is None or not is_ending(found.status):
         return found
-    return actions.Plan(delete_pods=tuple(actions.PodDeletion(each.pod) for each in _waited_for("All", seen)))
+    return Plan(delete_pods=tuple(PodDeletion(each.pod) for each in _waited_for("All", seen)))
 
 
 def _none_active(counts: Any, *_: object) -> Any:
@@ -621,7 +622,7 @@ BUGS: Final[dict[str, Row]] = {
     ),
     # The alpha controller.
     "a RuntimeId that does not stay": (ALPHA, alpha, "_runtime_id", _by_generation, "RuntimeId"),
-    "an alpha view is not confirmed": (ALPHA, controller, "confirm", _believe, "never confirmed"),
+    "an alpha view is not confirmed": (ALPHA, alpha_controller, "confirm", _believe, "never confirmed"),
     "the status comes last": (
         ALPHA,
         AlphaController,

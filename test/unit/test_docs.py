@@ -13,7 +13,7 @@ from support.cases import for_each
 from support.pages import blocks, pages
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.api.v1alpha1 import constants as alpha
-from tfjob_operator.cli.app import app
+from tfjob_operator.cli.main import app
 from tfjob_operator.controller.config import file
 
 ROOT = Path(__file__).parents[2]

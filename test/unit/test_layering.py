@@ -24,7 +24,8 @@ VALUES = f"{API_VALUES} controller.jobs.children controller.jobs.draft controlle
 SEEN = "api.meta api.text api.v1 cli.durations cli.model cli.timelines"
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = "cli.page.objects cli.page.views"
-ALPHA_VALUES = f"{VALUES} api.v1alpha1 controller.alpha.children"
+ALPHA = "controller.alpha.batch_jobs controller.alpha.build controller.alpha.observe controller.alpha.alpha_plan"
+ALPHA_VALUES = f"{VALUES} api.v1alpha1 controller.alpha.batch_jobs"
 BOARD = "controller.tensorboard.desired controller.tensorboard.dialects controller.tensorboard.request"
 CONTROLS = "controller.events controller.manager informers api workqueue"
 MAY_IMPORT = {
@@ -53,15 +54,15 @@ MAY_IMPORT = {
         PAGE_VIEWS.split(), f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.model cli.timelines {PAGE_VIEWS}"
     ),
     "controller": (
-        "controller.app controller.manager controller.leaderelection controller.observability controller.config.file "
+        "controller.composition controller.manager controller.leaderelection controller.observability controller.config.file "
         "controller.kubeconfig controller.options api.access api.kubeconfig api.client api.v1.constants"
     ),
-    "controller.app": "controller informers api workqueue",
+    "controller.composition": "controller informers api workqueue",
     "controller.alpha": f"controller.alpha controller.config.values controller.jobs {CONTROLS}",
-    "controller.alpha.children": ALPHA_VALUES,
+    "controller.alpha.batch_jobs": ALPHA_VALUES,
     "controller.alpha.build": f"{ALPHA_VALUES} controller.config.values",
     "controller.alpha.observe": ALPHA_VALUES,
-    "controller.alpha.plan": f"{ALPHA_VALUES} controller.alpha.observe",
+    "controller.alpha.alpha_plan": f"{ALPHA_VALUES} controller.alpha.observe",
     "controller.config": "controller.config controller.events api.client api.core api.meta workqueue",
     "controller.config.values": "api.meta",
     "controller.framework": (
@@ -125,13 +126,13 @@ PACKAGES = (
     ),
     (
         "`controller/alpha/`",
-        "a controller for v1alpha1; `children`, `build`, `observe` and `plan` are pure",
-        "controller.alpha controller.alpha.children controller.alpha.build controller.alpha.observe controller.alpha.plan",
+        "a controller for v1alpha1; `batch_jobs`, `build`, `observe` and `alpha_plan` are pure",
+        f"controller.alpha {ALPHA}",
     ),
     (
-        "`controller/{__main__,kubeconfig,options,app}.py`",
-        "flags; `app` connects all parts",
-        "controller controller.app",
+        "`controller/{__main__,kubeconfig,options,composition}.py`",
+        "flags; `composition` connects all parts",
+        "controller controller.composition",
     ),
     (
         "`cli/`",
@@ -147,7 +148,7 @@ LIBRARY = (
 """The packages that do not know TFJob."""
 PURE = (
     "cli.diagnosis cli.logs.follower cli.model cli.status cli.timelines cli.training controller.alpha.build "
-    "controller.alpha.children controller.alpha.observe controller.alpha.plan controller.config.values "
+    "controller.alpha.batch_jobs controller.alpha.observe controller.alpha.alpha_plan controller.config.values "
     "controller.tfjob.build controller.tfjob.plan "
     f"{' '.join(VALUES.split()[-3:])} {PAGE_VIEWS} {BOARD}"
 )

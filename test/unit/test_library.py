@@ -29,7 +29,7 @@ FOREIGN: Final = re.compile(r"tf_?job|tf_operator|tensorflow|kubeflow", re.IGNOR
 """Words of the operator."""
 UNINVITED: Final = ("aiohttp", "click", "kubernetes", "prometheus_client", "pydantic", "pytest", "tenacity", "yaml")
 """What the first import must not load: it belongs to extras, to others, or to what few programs do."""
-OPERATOR_WORKS: Final = "import tfjob_operator.controller.app, tfjob_operator.cli.app"
+OPERATOR_WORKS: Final = "import tfjob_operator.controller.composition, tfjob_operator.cli.main"
 LIBRARY_WORKS: Final = """
 import importlib, pkgutil, kubecontrollers
 for module in pkgutil.walk_packages(kubecontrollers.__path__, "kubecontrollers."):

@@ -35,7 +35,7 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.types import AlphaStatus
-from tfjob_operator.cli.app import _IN_MODULE_OF, COMMANDS
+from tfjob_operator.cli.main import _IN_MODULE_OF, COMMANDS
 from tfjob_operator.controller.jobs.children import ChildLabels
 from tfjob_operator.controller.options import _parser as options_parser
 from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION

@@ -143,7 +143,7 @@ CHANGES: dict[str, Change] = {
         "docs/tfjob.md": [("`Once` restarts a replica one time.\n\n", "## The status")],
     },
     "a metric": {
-        "controller/jobs/metrics.py": [
+        "controller/jobs/job_metrics.py": [
             ('    "suspended": "Number of times a job was suspended",\n', '    "restarted": "Number'),
             ('    ConditionType.SUSPENDED: "suspended",\n', '    ConditionType.RESTARTING: "restarted",\n'),
         ],
@@ -153,12 +153,12 @@ CHANGES: dict[str, Change] = {
         ],
     },
     "a gauge of jobs": {
-        "controller/jobs/metrics.py": [
+        "controller/jobs/job_metrics.py": [
             ('LABELLED: Final = Metric("tf_operator_jobs_labelled", "Number of jobs with labels")\n', "JOBS: Final = "),
             ('"labelled": lambda job: ["labelled"] if job.metadata.labels else [], ', "STATE_INDEX: index_by_state}"),
             (LABELLED, "    def count(self"),
         ],
-        "controller/app.py": [
+        "controller/composition.py": [
             ("LABELLED, ", "JobMetrics\n"),
             (
                 "    metrics.gauges(LABELLED, lambda: parts.counted.labelled() if manager.is_leading else {})\n",
@@ -169,7 +169,7 @@ CHANGES: dict[str, Change] = {
     },
     "a verb": {
         "cli/commands/hello_.py": [(HELLO, "")],
-        "cli/app.py": [('    "hello": "Say hello.",\n', '    "version": "Print')],
+        "cli/main.py": [('    "hello": "Say hello.",\n', '    "version": "Print')],
         "docs/kubectl-tfjob.md": [("| `hello` | says hello |\n", "| `validate FILE...` |")],
     },
     "an event reason": {

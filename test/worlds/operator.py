@@ -35,10 +35,10 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.blocked import Delays
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
 from tfjob_operator.controller.jobs.handlers import Feed
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
-from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 from tfjob_operator.informers import EventHandler, Tombstone
 from tfjob_operator.informers.store import MutableIndexer
 from tfjob_operator.workqueue import Clock, RateLimitingQueue

@@ -26,7 +26,6 @@ from tfjob_operator.controller.jobs.pods import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.plan import (
     attempts,
     cleanup,
@@ -34,8 +33,9 @@ from tfjob_operator.controller.tfjob.plan import (
     replicas,
     status,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 from tfjob_operator.controller.tfjob.view import View
 from worlds.search import search
 from worlds.settings import (

@@ -14,9 +14,9 @@ from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import NO_LABELS, Pod
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, StaleViewError, confirm
 from tfjob_operator.controller.tfjob.plan.accelerators import running_pod
-from tfjob_operator.controller.tfjob.plan.actions import RunningPod
 from tfjob_operator.controller.tfjob.plan.replicas import of_earlier_attempts
 from tfjob_operator.controller.tfjob.plan.status import moved_records
+from tfjob_operator.controller.tfjob.plan.types import RunningPod
 from tfjob_operator.controller.tfjob.view import View
 from tfjob_operator.workqueue.parallel import slow_start_batch
 

@@ -38,10 +38,9 @@ from tfjob_operator.controller.jobs.blocked import FIRST_DELAY_S, Delays
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, ChildKind, JobEvents
-from tfjob_operator.controller.tfjob.apply.children import POD, SERVICE
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.apply.creator import POD, SERVICE
+from tfjob_operator.controller.tfjob.build.builder import labels_of, owner_reference, selector_of
 from tfjob_operator.controller.tfjob.plan.replicas import (
     Drift,
     adoption_patch,
@@ -49,6 +48,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     may_have_hidden_children,
     missing_children,
 )
+from tfjob_operator.controller.tfjob.plan.types import Plan
 from tfjob_operator.controller.tfjob.view import View
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 

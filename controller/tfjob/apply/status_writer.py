@@ -21,13 +21,13 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.conditions import end_record
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobMeta, JobStatus, TFJob
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.status_writer import StatusWriter
 from tfjob_operator.controller.jobs.writes import JobEvents, replace_status
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
 from tfjob_operator.controller.tfjob.plan.accelerators import counts_accelerators, counts_end
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.types import Plan
 from tfjob_operator.controller.tfjob.view import JobMemory, PrunedStatus, View
 from tfjob_operator.workqueue import Clock
 

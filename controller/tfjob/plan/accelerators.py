@@ -37,10 +37,10 @@ from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, RunningPods, by_outcome
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.tfjob.plan.actions import Plan, RunningPod
 from tfjob_operator.controller.tfjob.plan.replicas import NO_REPLICA, Observed, Outcome, Replica, key_of
 from tfjob_operator.controller.tfjob.plan.size import fits
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+from tfjob_operator.controller.tfjob.plan.types import Plan, RunningPod
 
 _MARK: Final = 12
 """The characters of a UID that identify a counted pod: 48 random bits."""

@@ -33,18 +33,10 @@ from tfjob_operator.api.v1.constants import (
     limit_of,
 )
 from tfjob_operator.api.v1.indices import parse_indices
-from tfjob_operator.api.v1.types import (
-    EndRecord,
-    InvalidSpec,
-    JobAttempt,
-    ReplicaStatus,
-    StartRecord,
-    TFJobSpec,
-    ranges_of,
-)
+from tfjob_operator.api.v1.name_ranges import ranges_of
+from tfjob_operator.api.v1.types import EndRecord, InvalidSpec, JobAttempt, ReplicaStatus, StartRecord, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.plan.actions import Defaults, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
 from tfjob_operator.controller.tfjob.plan.ending import Ending, exit_event, failure_between_runs, whole_seconds_left
 from tfjob_operator.controller.tfjob.plan.replicas import (
@@ -56,6 +48,7 @@ from tfjob_operator.controller.tfjob.plan.replicas import (
     is_from_other_operator,
 )
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+from tfjob_operator.controller.tfjob.plan.types import Defaults, Plan, PodDeletion
 
 GIVE_UP_S: Final = 60
 """How long a deleted pod may take beyond its grace period before the end of the job stops waiting for it. A kubelet needs

@@ -39,7 +39,7 @@ from tfjob_operator.controller.jobs.pods import (
     has_ended,
     is_not_restarted,
 )
-from tfjob_operator.controller.tfjob.build.children import deciding_type
+from tfjob_operator.controller.tfjob.build.builder import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft, restarts_by_container
 

@@ -40,11 +40,11 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pods import DISRUPTION_TARGET, problem_of_job
-from tfjob_operator.controller.tfjob.plan.actions import Gang, LostPod, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.clocks import Fact
 from tfjob_operator.controller.tfjob.plan.placement import Cluster, Nodes, NodeState, suits
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+from tfjob_operator.controller.tfjob.plan.types import Gang, LostPod, Plan, PodDeletion
 
 MIN_DURATION_S: Final = 30
 """How long a condition or taint must last before it counts: agents set and clear conditions within seconds."""

@@ -27,31 +27,13 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network, RuleAction
-from tfjob_operator.api.v1.types import (
-    InvalidSpec,
-    JobStatus,
-    SpecWarning,
-    StartRecord,
-    TFJob,
-    TFJobSpec,
-    ranges_of,
-)
+from tfjob_operator.api.v1.name_ranges import ranges_of
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, SpecWarning, StartRecord, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, queue_warnings
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.pods import problem_of_job
 from tfjob_operator.controller.tfjob.plan.accelerators import with_seconds
-from tfjob_operator.controller.tfjob.plan.actions import (
-    DEFAULTS,
-    NOTHING,
-    Defaults,
-    Plan,
-    PlanInput,
-    PodDeletion,
-    blocks_pods,
-    with_config_maps,
-    with_gang,
-    without_blocked,
-)
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, blocks_pods, with_config_maps, with_gang
 from tfjob_operator.controller.tfjob.plan.attempts import (
     NO_DECISION,
     Decision,
@@ -122,6 +104,7 @@ from tfjob_operator.controller.tfjob.plan.status import (
     start_record,
 )
 from tfjob_operator.controller.tfjob.plan.trouble import with_trouble
+from tfjob_operator.controller.tfjob.plan.types import DEFAULTS, Defaults, Plan, PlanInput, PodDeletion, without_blocked
 
 MAX_NAMED: Final = 16
 """The message of a condition names up to this many replicas; beyond that it gives their number."""

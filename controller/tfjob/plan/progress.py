@@ -22,11 +22,11 @@ from tfjob_operator.api.v1.constants import (
     ConditionType,
     EventReason,
 )
-from tfjob_operator.api.v1.types import TFJobSpec, ranges_of
+from tfjob_operator.api.v1.name_ranges import ranges_of
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.pods import problem_of_job
-from tfjob_operator.controller.tfjob.build.children import deciding_type
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.build.builder import deciding_type
 from tfjob_operator.controller.tfjob.plan.replicas import Finished, Observed, Outcome, Replica, unfinished_keys
 from tfjob_operator.controller.tfjob.plan.silence import (
     Logs,
@@ -37,6 +37,7 @@ from tfjob_operator.controller.tfjob.plan.silence import (
     is_stalled,
 )
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 MAX_OBSERVED: Final = 16
 """The most replicas of a job whose logs are read."""

@@ -44,7 +44,7 @@ from tfjob_operator.controller.jobs.pods import (
     problems_of_pod,
     was_stopped,
 )
-from tfjob_operator.controller.tfjob.build.children import labels_of, selector_of
+from tfjob_operator.controller.tfjob.build.builder import labels_of, selector_of
 
 NO_REPLICA: Final = ReplicaKey("", -1, "")
 """The key of a pod whose replica is given neither by its name nor by its labels."""

@@ -33,8 +33,8 @@ from tfjob_operator.api.v1.conditions import TRUE, is_over
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import AcceleratorPods, IndexRestarts, JobStatus, TFJob
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.replicas import Observed, Outcome
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
 
 MAX_OBJECT: Final = 1_400_000
 """The largest object, in bytes. The rest of etcd's 1.5 MiB is for labels and edits."""

@@ -44,11 +44,11 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import NO_LABELS, Pod
 from tfjob_operator.controller.jobs.draft import Draft
 from tfjob_operator.controller.jobs.pods import deletion_grace_exceeds_spec, native_sidecars
-from tfjob_operator.controller.tfjob.build.children import deciding_type
-from tfjob_operator.controller.tfjob.plan.actions import PlanInput
+from tfjob_operator.controller.tfjob.build.builder import deciding_type
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.replicas import Finished, Outcome, Replica, count_pods, is_from_other_operator
 from tfjob_operator.controller.tfjob.plan.silence import LogWatch
+from tfjob_operator.controller.tfjob.plan.types import PlanInput
 
 _HOLD_MESSAGES: Final = {
     ConditionReason.INVALID: f"{ON_HOLD}; the spec is invalid",

@@ -22,7 +22,7 @@ from simulation.stage import SETTLED_S, play
 from simulation.users import NAMESPACES, Users
 from simulation.world import OPERATORS, World
 from simulation.write_judge import LEASE, PROMPT_S, JobWriteJudge
-from tfjob_operator.controller.jobs.metrics import ACCELERATORS
+from tfjob_operator.controller.jobs.job_metrics import ACCELERATORS
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
 QUEUES: Final = (4, 6, 8)

@@ -18,7 +18,7 @@ from pytest_mock import MockerFixture
 from hack import http_server
 from hack.objects import a_job, a_kubeconfig, an_object, owned_by, replica_labels
 from tfjob_operator.api import core
-from tfjob_operator.cli.app import app
+from tfjob_operator.cli.main import app
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.target import Target
 

@@ -23,15 +23,15 @@ from tfjob_operator.cli.diagnosis.facts import Evidence
 from tfjob_operator.cli.gathering import job_from, pods_from
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.page.objects import PageJob
-from tfjob_operator.cli.replicas import ReplicaPod
+from tfjob_operator.cli.selection import ReplicaPod
 from tfjob_operator.cli.status import ASCII, job_summary_of, render
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import Frame
 from tfjob_operator.cli.timelines.render import render as render_timeline
 from tfjob_operator.cli.watching import LiveState, Printer
-from tfjob_operator.controller.jobs.metrics import index_by_state, state_of
+from tfjob_operator.controller.jobs.job_metrics import index_by_state, state_of
 from tfjob_operator.controller.tfjob.plan import cleanup
-from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
+from tfjob_operator.controller.tfjob.plan.types import DEFAULTS
 from unit.cli.conftest import JOBS, PODS, Server, operator_deployment, outcome, pod
 from unit.cli.diagnosis.troubled import Troubled
 from unit.cli.page.conftest import view_of_page

@@ -11,9 +11,9 @@ from pytest_mock import MockerFixture
 
 from hack.objects import a_kubeconfig
 from hack.plugin import reference
-from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.complete import FILES, NO_FILES, argument_of, complete
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.main import COMMANDS
 from tfjob_operator.cli.options import GLOBAL_OPTIONS
 from tfjob_operator.cli.target import Target
 from unit.cli.conftest import Server, job, run

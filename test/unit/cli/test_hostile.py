@@ -17,8 +17,8 @@ from pytest_mock import MockerFixture
 
 from hack.objects import a_kubeconfig, container_status
 from tfjob_operator.cli import watches
-from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import restart_, watch_
+from tfjob_operator.cli.main import COMMANDS
 from unit.cli.conftest import Server, job, operator_deployment, operator_lease, pod, run
 
 HOSTILE = "\x1b[31m\x1b[2J\x1b]0;title\x07\x9b2J\r\b\x00\x7f\u202e\u2028\x85\nFORGED line"

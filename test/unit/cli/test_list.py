@@ -17,7 +17,7 @@ from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.cli import listing
 from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.model import facts, job_events, replicas
+from tfjob_operator.cli.model import facts, job_events, replica_names
 from tfjob_operator.cli.session import StreamBrokenError
 from unit.cli.conftest import EVENTS, JOBS, PODS, Server, job, run
 from unit.cli.conftest import pod as a_pod
@@ -80,10 +80,10 @@ def reasons(found: list[list[str]]) -> dict[str, str]:
 def test_labels_and_states_are_those_of_the_operator() -> None:
     """`list` does not import the constants, which would cost a fifth of its time."""
     v1 = tuple(c.LABEL_PREFIX + name for name in (c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
-    assert {v1, (alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)} < {*replicas._LABELS}
+    assert {v1, (alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)} < {*replica_names._LABELS}
     assert (c.LABEL_PREFIX + c.LABEL_JOB_NAME, alpha.LABEL_JOB_NAME) == facts._JOB_LABELS
     assert (listing.POD_SELECTOR, facts.QUEUE_LABEL) == (c.LABEL_OPERATOR_NAME, c.LABEL_QUEUE)
-    assert (tuple(c.REPLICA_TYPES), c.CONTAINER_NAME) == (replicas.REPLICA_TYPES, facts.CONTAINER)
+    assert (tuple(c.REPLICA_TYPES), c.CONTAINER_NAME) == (replica_names.REPLICA_TYPES, facts.CONTAINER)
     assert frozenset(c.MANAGED_BY_US) == facts.OURS
     counted = {c.EventReason.CREATED_POD, c.EventReason.EXITED_WITH_CODE, c.ConditionReason.RESUMED}
     assert counted == {*job_events._POD}

@@ -23,14 +23,14 @@ from tfjob_operator.cli.model.objects import EventDetails
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.page import cluster, objects, views
-from tfjob_operator.cli.replicas import Choice, ReplicaPod, chosen
+from tfjob_operator.cli.selection import Choice, ReplicaPod, chosen
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.render import Frame
 from tfjob_operator.cli.timelines.render import render as render_timeline
 from tfjob_operator.cli.timelines.values import Timeline
 from tfjob_operator.cli.watching import LiveState, job_summary_from
-from tfjob_operator.controller.jobs.metrics import index_by_state
+from tfjob_operator.controller.jobs.job_metrics import index_by_state
 from unit.cli.situation_objects import NOW_S, Situation
 from unit.cli.situations import SITUATIONS
 

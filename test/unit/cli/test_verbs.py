@@ -14,9 +14,9 @@ from pytest_mock import MockerFixture
 
 from fakes.recordings import kueue
 from tfjob_operator.cli import durations
-from tfjob_operator.cli.app import COMMANDS
 from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
+from tfjob_operator.cli.main import COMMANDS
 from unit.cli import training_operator
 from unit.cli.conftest import JOBS, Server, job, operator_deployment, operator_lease, outcome, pod, run
 from unit.cli.training_operator import INSTALLED, PEERS
@@ -49,7 +49,7 @@ def test_the_help_lists_every_verb_and_each_has_its_own() -> None:
 )
 def test_a_command_line_is_parsed_without_what_only_the_command_needs(words: list[str], unneeded: set[str]) -> None:
     """It costs at most twice what `import click` does (`make bench`)."""
-    code = f"import sys; from tfjob_operator.cli.app import main\ntry: main({words})\nfinally: print(*sys.modules)"
+    code = f"import sys; from tfjob_operator.cli.main import main\ntry: main({words})\nfinally: print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"asyncio", "msgspec", "structlog", "kubernetes", "tfjob_operator.api.meta", *unneeded} & set(loaded)
 

@@ -18,7 +18,7 @@ from tfjob_operator.cli import watches
 from tfjob_operator.cli import watching as watching_
 from tfjob_operator.cli.commands import watch_
 from tfjob_operator.cli.errors import ApiServerError, CliError
-from tfjob_operator.cli.replicas import ReplicaPod
+from tfjob_operator.cli.selection import ReplicaPod
 from tfjob_operator.cli.session import StreamBrokenError
 from tfjob_operator.cli.terminal import Terminal
 from tfjob_operator.cli.training import Progress

@@ -19,8 +19,8 @@ from kit.virtual_loop import EPOCH, VirtualClock
 from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.app import build
-from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START, WAITING_SINCE
+from tfjob_operator.controller.composition import build
+from tfjob_operator.controller.jobs.job_metrics import BY_NAMESPACE, FRAMEWORK, JOBS, START, WAITING_SINCE
 from tfjob_operator.controller.leaderelection import Election, Fence, LeadershipLostError
 from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tfjob_operator.controller.app import warn_about_flags
+from tfjob_operator.controller.composition import warn_about_flags
 from tfjob_operator.controller.leaderelection import Election, LeaderElectionConfig
 from tfjob_operator.controller.options import VERSION, Options, parse_options
 

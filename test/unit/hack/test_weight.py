@@ -79,7 +79,7 @@ def test_files_and_lines_are_counted_by_folder_and_never_through_symlinks(tmp_pa
         tmp_path,
         {
             "api/v1/types.py": "A = 1\n\n# the end",
-            "controller/app.py": "import os\n",
+            "controller/composition.py": "import os\n",
             "controller/tfjob/sync.py": "A = 1\nB = 2\n",
             "controller/table.txt": "no code",
             "hack/tool.py": "A = 1\n" * 5,
@@ -127,7 +127,7 @@ def test_an_import_counts_in_every_form_and_anywhere_in_a_file(tmp_path: Path) -
             "api/__init__.py": "from tfjob_operator.api.types import Job\n",
             "api/types.py": "from tfjob_operator.api import types\n",
             "api/names.py": "",
-            "cli/app.py": "from tfjob_operator.api import names, types\nimport tfjob_operator.api.names\n",
+            "cli/main.py": "from tfjob_operator.api import names, types\nimport tfjob_operator.api.names\n",
             "cli/watch.py": "def run():\n    import tfjob_operator.api.types as t\n",
             "cli/page/html.py": "from ..watch import run\nfrom . import css\n",
             "cli/page/css.py": "if TYPE_CHECKING:\n    from tfjob_operator.cli.watch import run\n    import types\n",
@@ -136,11 +136,11 @@ def test_an_import_counts_in_every_form_and_anywhere_in_a_file(tmp_path: Path) -
     assert weight.importers(weight.parse(tree)) == {
         "tfjob_operator.api.types": {
             "tfjob_operator.api.__init__",
-            "tfjob_operator.cli.app",
+            "tfjob_operator.cli.main",
             "tfjob_operator.cli.watch",
         },
-        "tfjob_operator.api.names": {"tfjob_operator.cli.app"},
-        "tfjob_operator.cli.app": set(),
+        "tfjob_operator.api.names": {"tfjob_operator.cli.main"},
+        "tfjob_operator.cli.main": set(),
         "tfjob_operator.cli.watch": {"tfjob_operator.cli.page.html", "tfjob_operator.cli.page.css"},
         "tfjob_operator.cli.page.html": set(),
         "tfjob_operator.cli.page.css": {"tfjob_operator.cli.page.html"},

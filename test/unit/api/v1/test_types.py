@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 from support.cases import for_each
 from tfjob_operator.api.v1.constants import MAX_ATTEMPT, attempt_in
 from tfjob_operator.api.v1.indices import format_indices, parse_indices
-from tfjob_operator.api.v1.types import (
-    JobStatus,
-    ReplicaStatus,
-    TFJob,
-    child_name,
-    is_named,
-    names_in,
-    ranges_of,
-    tfjob_with_unreadable_status,
-)
+from tfjob_operator.api.v1.name_ranges import is_named, names_in, ranges_of
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, child_name, tfjob_with_unreadable_status
 
 
 def test_a_cached_job_does_not_keep_the_page_it_came_in() -> None:

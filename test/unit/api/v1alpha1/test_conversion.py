@@ -20,12 +20,12 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, V1_TYPES, Dialect, Phase
 from tfjob_operator.api.v1alpha1.conversion import SERVER, Conversion, to_v1
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus, SetStatus, is_alpha, job_with_unreadable_status
+from tfjob_operator.controller.alpha.alpha_plan import keys_of
+from tfjob_operator.controller.alpha.alpha_plan import plan as alpha_plan
+from tfjob_operator.controller.alpha.batch_jobs import Children
 from tfjob_operator.controller.alpha.build import JobBuilder
-from tfjob_operator.controller.alpha.children import Children
-from tfjob_operator.controller.alpha.plan import keys_of
-from tfjob_operator.controller.alpha.plan import plan as alpha_plan
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import PodBuilder
+from tfjob_operator.controller.tfjob.build.builder import PodBuilder
 
 Found = dict[tuple[str, int], dict[str, Any]]
 """The facts about a job's pods, by v1 type and index."""

@@ -13,7 +13,7 @@ from tfjob_operator.cli.logs import follower
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.snapshot import JobSnapshot
 from tfjob_operator.cli.page import cluster as caches
-from tfjob_operator.cli.page import logs, views
+from tfjob_operator.cli.page import log_streams, views
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.informers import reflector
 from tfjob_operator.workqueue.rate_limiters import Backoff
@@ -25,8 +25,8 @@ NOW_S = CREATED_S + 30
 def page_cluster(mocker: MockerFixture, request: pytest.FixtureRequest) -> Iterator[PageCluster]:
     """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
     request.applymarker(pytest.mark.sockets)
-    mocker.patch.object(logs, "BATCH_S", 0.02)
-    mocker.patch.object(logs, "RETRY_S", 0.02)
+    mocker.patch.object(log_streams, "BATCH_S", 0.02)
+    mocker.patch.object(log_streams, "RETRY_S", 0.02)
     mocker.patch.object(follower, "RETRY_S", 0.02)
     mocker.patch.object(follower, "FIRST_DELAY_S", 0.02)
     mocker.patch.object(caches, "POLL_S", 0.02)

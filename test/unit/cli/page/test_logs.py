@@ -15,7 +15,7 @@ from hack.page_cluster import PageCluster
 from support.waiting import until
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.page.logs import MAX_RUNS, PREFETCH, Logs, metrics_pod
+from tfjob_operator.cli.page.log_streams import MAX_RUNS, PREFETCH, Logs, metrics_pod
 from tfjob_operator.cli.page.views import MAX_LINE, LogLines
 from unit.cli.page.browser import Browser, a_page
 
@@ -107,7 +107,7 @@ async def test_no_more_logs_are_followed_than_may_be_and_the_first_line_says_so(
     page_cluster: PageCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log that has ended makes room for the next one."""
-    monkeypatch.setattr("tfjob_operator.cli.page.logs.MAX_LOGS", 1)
+    monkeypatch.setattr("tfjob_operator.cli.page.log_streams.MAX_LOGS", 1)
     page_cluster.put("tfjobs", a_job("mnist", "Running"))
     for index in range(3):
         page_cluster.put("pods", a_pod("mnist", index=index, status=ended(0) if index == 0 else None))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.cli.model.replicas import ReplicaName
+from tfjob_operator.cli.model.replica_names import ReplicaName
 from tfjob_operator.cli.timelines.render import ASCII, MAX_HAPPENINGS, Frame, render
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,

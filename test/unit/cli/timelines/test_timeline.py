@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hack.objects import a_job, an_event, condition, container_status
 from tfjob_operator.cli.model import objects
-from tfjob_operator.cli.model.replicas import ReplicaName
+from tfjob_operator.cli.model.replica_names import ReplicaName
 from tfjob_operator.cli.timelines.build import timeline_of
 from tfjob_operator.cli.timelines.values import PodHistory, PodOutcome, Span, Timeline, job_of
 from unit.cli.conftest import pod as a_pod

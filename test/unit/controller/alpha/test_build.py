@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fakes.alpha import UID, entry, good, job, spec, template
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
+from tfjob_operator.controller.alpha.alpha_plan import keys_of
+from tfjob_operator.controller.alpha.batch_jobs import replica_key
 from tfjob_operator.controller.alpha.build import SCRIPT, JobBuilder, build_config_map, build_service
-from tfjob_operator.controller.alpha.children import replica_key
-from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
 
 SERVED = spec(entry("MASTER"), entry("WORKER", 1, tfPort=4000), entry("PS", 2), RuntimeId="76no")

@@ -19,9 +19,9 @@ from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, ReplicaStatus
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
-from tfjob_operator.controller.alpha.children import BatchJob, Children
+from tfjob_operator.controller.alpha.alpha_plan import AlphaPlan, effective_spec, plan, refused
+from tfjob_operator.controller.alpha.batch_jobs import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import derived_runtime_id, next_runtime_id
-from tfjob_operator.controller.alpha.plan import AlphaPlan, effective_spec, plan, refused
 from tfjob_operator.controller.jobs.children import Pod
 
 THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")

@@ -13,7 +13,7 @@ from tfjob_operator.api.client.errors import ForbiddenError
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.types import AlphaStatus
-from tfjob_operator.controller.alpha.children import replica_of_bare_pod
+from tfjob_operator.controller.alpha.batch_jobs import replica_of_bare_pod
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 

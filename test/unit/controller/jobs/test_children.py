@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.writes import EventDeduplicator
-from tfjob_operator.controller.tfjob.build.children import labels_of
+from tfjob_operator.controller.tfjob.build.builder import labels_of
 
 ONE_WORKER = spec(Worker=1)
 CHILDREN = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]

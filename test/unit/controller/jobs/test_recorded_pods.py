@@ -20,8 +20,8 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PlanInput
 from tfjob_operator.controller.tfjob.plan.status import StatusDraft
+from tfjob_operator.controller.tfjob.plan.types import Plan, PlanInput
 
 LATER: Final = datetime(2026, 12, 1, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from tfjob_operator.api.client import errors
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.jobs.metrics import REFUSED_STATUSES, JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import REFUSED_STATUSES, JobMetrics
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.status_writer import RETRY_S, WARN_AFTER_S
 

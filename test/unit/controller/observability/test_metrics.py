@@ -23,10 +23,10 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.v1.conditions import Conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import EndRecord, JobAttempt, JobCondition, JobMeta, JobStatus, StartRecord, TFJob
-from tfjob_operator.controller.app import METRICS_PREFIX, build
+from tfjob_operator.controller.composition import METRICS_PREFIX, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.delivery import Drops
-from tfjob_operator.controller.jobs.metrics import (
+from tfjob_operator.controller.jobs.job_metrics import (
     JOB_INDEXERS,
     KEPT_S,
     OTHER,

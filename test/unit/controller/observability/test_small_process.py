@@ -47,11 +47,11 @@ import sys
 from tfjob_operator.controller.__main__ import main
 from tfjob_operator.controller.__main__ import reduce_memory
 reduce_memory()
-import tfjob_operator.controller.app
+import tfjob_operator.controller.composition
 print(*sys.modules)
 """
     imported = set(run(code).split())
-    assert "tfjob_operator.controller.tfjob.controller" in imported
+    assert "tfjob_operator.controller.tfjob.tfjob_controller" in imported
     assert not [name for name in imported if name.startswith("tfjob_operator.controller.alpha")], "it was not asked for"
     assert {name: why for name, why in HEAVY.items() if name in imported} == {}
 

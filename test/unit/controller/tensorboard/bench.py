@@ -15,8 +15,8 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.manager import Manager
 from tfjob_operator.controller.options import SERVICE_TYPES
-from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB, BoardDialect
+from tfjob_operator.controller.tensorboard.tensorboard_controller import TensorBoardControllers
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
 BOARD = {"logDir": "/logs"}

@@ -16,8 +16,8 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 from tfjob_operator.controller.framework.request import TRUST_S
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S
-from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, RETRY_S
 from tfjob_operator.controller.tensorboard.dialects import OPERATOR
+from tfjob_operator.controller.tensorboard.tensorboard_controller import LONGEST_DELAY_S, RETRY_S
 from unit.controller.tensorboard.bench import BOARD, NAME, Bench, a_board
 
 REFUSED = status_error(ForbiddenError, 403, "the role says no")

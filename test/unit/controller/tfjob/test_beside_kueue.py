@@ -13,11 +13,11 @@ from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.controller.alpha.children import BatchJob, Children
+from tfjob_operator.controller.alpha.batch_jobs import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.pods import StartProblem
-from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 GANG = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["name"] == "gang")
 

@@ -20,8 +20,8 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import RefusedError
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
-from tfjob_operator.controller.tfjob.build.children import labels_of
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.build.builder import labels_of
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
 from unit.controller.leaderelection.model import renew
 
 JOB = job(spec(Worker=130))

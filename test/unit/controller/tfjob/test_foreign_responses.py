@@ -19,7 +19,7 @@ from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import NameTakenError, RefusedError, StaleViewError
 from tfjob_operator.controller.leaderelection import LeaseLock
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.workqueue import LoopClock
 

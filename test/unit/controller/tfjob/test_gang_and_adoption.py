@@ -16,7 +16,7 @@ from tfjob_operator.api.client.errors import BadRequestError, ForbiddenError, In
 from tfjob_operator.api.v1.types import EndRecord, JobCondition, JobStatus, StartRecord
 from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S
 from tfjob_operator.controller.jobs.writes import NameTakenError, StaleViewError
-from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.build.builder import gang_scheduler
 
 ONE_WORKER = spec(Worker=1)
 CREATE_GROUP, GET_GROUP, DELETE_GROUP = ((verb, "podgroups", "mnist") for verb in ("create", "get", "delete"))

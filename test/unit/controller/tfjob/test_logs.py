@@ -25,7 +25,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.jobs.handlers import Feed
-from tfjob_operator.controller.tfjob.logs import LAG, MAX_AT_ONCE, READ_S, READS_PER_S, Limiters, LogReader
+from tfjob_operator.controller.tfjob.log_reader import LAG, MAX_AT_ONCE, READ_S, READS_PER_S, Limiters, LogReader
 from tfjob_operator.controller.tfjob.plan.silence import LogTarget, LogWatch
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue, TokenBucket
 

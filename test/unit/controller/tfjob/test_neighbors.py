@@ -16,7 +16,7 @@ from tfjob_operator.api.core import TERMINAL
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference
+from tfjob_operator.controller.tfjob.build.builder import labels_of, owner_reference
 
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 BOTH_QUEUED_AND_NOT = [(life, queued) for life in LIVES.values() for queued in (False, True)]

@@ -20,7 +20,7 @@ from tfjob_operator.controller.jobs.children import Pod, Service, index_orphans
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.tfjob.apply.ownership import Adoptions
-from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.build.builder import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.replicas import claims, missing_children
 
 OWNED = [pod("Worker", index) for index in range(3)]

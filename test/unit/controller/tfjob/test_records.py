@@ -25,7 +25,7 @@ from tfjob_operator.controller.jobs.blocked import (
     Delays,
 )
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion, without_blocked
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion, without_blocked
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")

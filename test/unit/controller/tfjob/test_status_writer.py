@@ -19,11 +19,11 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import AcceleratorPods, JobStatus, ReplicaStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import ChildLabels, ReplicaKey, Service
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S, START_WINDOW_S, PendingStatus
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.status_writer import only_starts
-from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
+from tfjob_operator.controller.tfjob.build.builder import build_service, labels_of
 from tfjob_operator.controller.tfjob.plan.replicas import Drift, find_label_drift, find_selector_drift, labels_wanted
 
 ONE_WORKER = spec(Worker=1)

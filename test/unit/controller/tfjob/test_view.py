@@ -35,9 +35,9 @@ from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
-from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_from_other_operator
+from tfjob_operator.controller.tfjob.plan.types import Plan
+from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 from tfjob_operator.controller.tfjob.view import (
     LOGGED_AGAIN_S,
     JobMemory,

@@ -12,7 +12,7 @@ from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import (
+from tfjob_operator.controller.tfjob.build.builder import (
     GangScheduler,
     PodBuilder,
     build_pod_group,

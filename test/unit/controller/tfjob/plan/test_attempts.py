@@ -12,10 +12,10 @@ from tfjob_operator.api.core import Condition, Container
 from tfjob_operator.api.v1.constants import MAX_ATTEMPT, RuleAction
 from tfjob_operator.api.v1.types import JobAnnotations, JobStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, Plan
+from tfjob_operator.controller.tfjob.build.builder import gang_scheduler
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.status import merged_status
+from tfjob_operator.controller.tfjob.plan.types import Defaults, Gang, Plan
 
 RESTART_ALL: dict[str, Any] = {"action": "RestartAll"}
 FAIL: dict[str, Any] = {"action": "FailJob"}

@@ -38,10 +38,10 @@ from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import EndRecord, IndexRestarts, JobAnnotations, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
-from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Sight
 from tfjob_operator.controller.tfjob.plan.spec import refused
 from tfjob_operator.controller.tfjob.plan.status import merged_status
+from tfjob_operator.controller.tfjob.plan.types import DEFAULTS
 
 QUEUED: dict[str, Any] = {"labels": {LABEL_QUEUE: "gpus"}}
 LED = spec(Chief=1, PS=1, Worker=1)

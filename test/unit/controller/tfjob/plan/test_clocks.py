@@ -25,9 +25,9 @@ from support.cases import for_each
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, TFJob
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.clocks import Fact, Observer
 from tfjob_operator.controller.tfjob.plan.placement import Nodes, NodeState, Since
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 SKEWS_S: Final = (-3600, -1, 0, 1, 3600)
 """By how much another machine's clock is ahead of ours."""

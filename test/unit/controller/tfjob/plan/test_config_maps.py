@@ -19,8 +19,9 @@ from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.writes import NameTakenError
-from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion, with_config_maps
+from tfjob_operator.controller.tfjob.build.builder import PodBuilder, build_config_map, config_map_name
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, with_config_maps
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
 
 LARGE = 200
 

@@ -14,8 +14,9 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import JobCondition, JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import PodGroup
-from tfjob_operator.controller.tfjob.build.children import gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import POD_GROUPS_FIRST_RETRY_S, POD_GROUPS_RETRY_S, Gang
+from tfjob_operator.controller.tfjob.build.builder import gang_scheduler
+from tfjob_operator.controller.tfjob.plan.actions import POD_GROUPS_FIRST_RETRY_S, POD_GROUPS_RETRY_S
+from tfjob_operator.controller.tfjob.plan.types import Gang
 
 VOLCANO, PLUGINS = map(gang_scheduler, ("volcano", "coscheduler"))
 TWO = spec(Worker=2)

@@ -40,9 +40,9 @@ from tfjob_operator.api.v1.types import (
     TFJobSpec,
 )
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.spec import bounded, refused
 from tfjob_operator.controller.tfjob.plan.status import has_started, merged_status
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 SPEC = spec("ExitCode", Worker=2)
 MISTAKE = SPEC | {"runPolicy": {"backoffLimit": -1}}

@@ -16,9 +16,9 @@ from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.writes import NameTakenError
-from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
-from tfjob_operator.controller.tfjob.plan.actions import without_blocked
+from tfjob_operator.controller.tfjob.build.builder import PodBuilder, build_service, labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.replicas import claims, labels_wanted
+from tfjob_operator.controller.tfjob.plan.types import without_blocked
 
 PER_REPLICA = spec(Worker=replica(2, "ExitCode"), PS=1)
 SHARED = PER_REPLICA | {"runPolicy": {"network": "shared"}}

@@ -12,11 +12,11 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnotations, TaintPattern, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.tfjob.build.children import PodBuilder, avoiding, gang_scheduler
-from tfjob_operator.controller.tfjob.plan.actions import Defaults, Gang, LostPod, Plan
+from tfjob_operator.controller.tfjob.build.builder import PodBuilder, avoiding, gang_scheduler
 from tfjob_operator.controller.tfjob.plan.nodes import MAX_AVOIDED
 from tfjob_operator.controller.tfjob.plan.placement import Cluster, Nodes, NodeShape, NodeState, Since
 from tfjob_operator.controller.tfjob.plan.status import merged_status
+from tfjob_operator.controller.tfjob.plan.types import Defaults, Gang, LostPod, Plan
 
 GPU = {"onNodes": {"conditions": [{"type": "GpuUnhealthy"}]}}
 TAINTED = {"onNodes": {"taints": [{"key": "sick"}]}}

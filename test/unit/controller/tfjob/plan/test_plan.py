@@ -33,8 +33,9 @@ from tfjob_operator.api.v1.types import EndRecord, IndexRestarts, InvalidSpec, J
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.writes import MAX_PER_REASON
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Defaults
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING
 from tfjob_operator.controller.tfjob.plan.replicas import problems_of
+from tfjob_operator.controller.tfjob.plan.types import Defaults
 
 LATER = at(60)
 DONE = pod("Worker", 0, "Succeeded", 0)

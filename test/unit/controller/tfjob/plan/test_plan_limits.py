@@ -22,7 +22,8 @@ from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, 
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.tfjob.apply.status_writer import all_active
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 
 def life_of(given: dict[str, Any]) -> PlannedJob:

@@ -12,8 +12,8 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.conditions import FALSE, TRUE
 from tfjob_operator.api.v1.types import JobCondition, TFJob
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.silence import Logs, LogTarget, Silence
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 DEADLINE_S: Final = 600
 WORKERS: Final = (pod("Worker", 0), pod("Worker", 1))

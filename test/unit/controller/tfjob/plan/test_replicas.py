@@ -28,7 +28,6 @@ from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, ReplicaStatus, StartRecord, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import (
     SCHEME,
@@ -37,6 +36,7 @@ from tfjob_operator.controller.tfjob.plan.status import (
     moved_records,
     template_hashes,
 )
+from tfjob_operator.controller.tfjob.plan.types import Plan
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
 Records = tuple[IndexRestarts, ...]

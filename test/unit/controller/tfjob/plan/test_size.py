@@ -25,9 +25,9 @@ from tfjob_operator.api.v1.types import (
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.plan import size
-from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.replicas import observe
 from tfjob_operator.controller.tfjob.plan.size import MAX_OBJECT, OVERHEAD, WITHHELD_RETRY_S, fit, stored_size
+from tfjob_operator.controller.tfjob.plan.types import Plan, PodDeletion
 
 TEMPLATE_BYTES = 200_000
 TEMPLATE = {"containers": [{"name": "tensorflow", "image": "i", "args": ["x" * 98] * (TEMPLATE_BYTES // 101)}]}

@@ -45,9 +45,10 @@ from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType
 from tfjob_operator.api.meta import Meta, ObjectMeta, Struct, controller_of, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.name_ranges import ranges_of
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.api.v1.tf_config import ClusterSpec
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec, ranges_of
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.blocked import LONGEST_DELAY_S, BlockedChildren
 from tfjob_operator.controller.jobs.children import (
@@ -72,7 +73,7 @@ from tfjob_operator.controller.jobs.writes import (
     resolve_name_conflict,
     restore_operator_label,
 )
-from tfjob_operator.controller.tfjob.build.children import (
+from tfjob_operator.controller.tfjob.build.builder import (
     GangScheduler,
     PodBuilder,
     build_config_map,
@@ -81,8 +82,8 @@ from tfjob_operator.controller.tfjob.build.children import (
     config_map_name,
     resize_patch,
 )
-from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.replicas import is_adoptable
+from tfjob_operator.controller.tfjob.plan.types import Plan
 from tfjob_operator.workqueue.parallel import slow_start_batch
 
 _JOB_WIDE_REFUSAL: Final = re.compile(r"exceeded quota|is forbidden: User ")

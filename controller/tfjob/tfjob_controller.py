@@ -8,7 +8,7 @@ In addition to what both dialects do:
 - If the status moves restart records to pods, those pods are read before it is written. Before the end of a queued job is
   written, its pods are listed: none but those that the plan names may hold quota.
 - Before the first pod of an attempt, the API server is asked whether a pod of an earlier attempt exists.
-- After the deletes, each of which follows the last event of its pod (`apply/children.py`), pods on lost nodes are terminated
+- After the deletes, each of which follows the last event of its pod (`apply/creator.py`), pods on lost nodes are terminated
   (`nodes.py`). The job itself is deleted last, when its TTL has expired.
 """
 
@@ -25,19 +25,19 @@ from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import ChildHandler, Feed, JobHandler
-from tfjob_operator.controller.jobs.metrics import JobMetrics, log_finished
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics, log_finished
 from tfjob_operator.controller.jobs.pods import is_rejected
 from tfjob_operator.controller.jobs.reconciler import Ownership, Reconciler
 from tfjob_operator.controller.jobs.writes import JobEvents
-from tfjob_operator.controller.tfjob.apply.children import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
+from tfjob_operator.controller.tfjob.apply.creator import CONFIG_MAP, POD, SERVICE, Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status_writer import TFJobStatusWriter
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
-from tfjob_operator.controller.tfjob.logs import LogReader
+from tfjob_operator.controller.tfjob.log_reader import LogReader
 from tfjob_operator.controller.tfjob.nodes import LostPods, NodeCache
-from tfjob_operator.controller.tfjob.plan.actions import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.types import DEFAULTS, Defaults, Plan
 from tfjob_operator.controller.tfjob.view import JobMemory, LeadershipTerm, Permission, PrunedStatus, View, Views
 from tfjob_operator.workqueue import Clock
 

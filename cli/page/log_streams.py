@@ -18,7 +18,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.cli.logs.follower import LogFollower, LogRequest, LogSet, RunState, Wait, run_state_of
 from tfjob_operator.cli.logs.lines import LogLine
 from tfjob_operator.cli.model.objects import PodDetails
-from tfjob_operator.cli.model.replicas import ReplicaName, order_of
+from tfjob_operator.cli.model.replica_names import ReplicaName, order_of
 from tfjob_operator.cli.page.cluster import Cluster, background_tasks
 from tfjob_operator.cli.page.views import MAX_TEXT_BYTES, LogLines, newest_of
 from tfjob_operator.cli.training import Curves, LogReader

@@ -31,14 +31,14 @@ from tfjob_operator.api.meta import ObjectMeta, PartialObjectMetadata, Resource,
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, AlphaEventReason, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
+from tfjob_operator.controller.alpha.alpha_plan import AlphaPlan, Child
+from tfjob_operator.controller.alpha.batch_jobs import BatchJob, config_map_name
 from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
-from tfjob_operator.controller.alpha.children import BatchJob, config_map_name
-from tfjob_operator.controller.alpha.plan import AlphaPlan, Child
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.metrics import JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JobMetrics
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.status_writer import StatusWriter
 from tfjob_operator.controller.jobs.writes import (

@@ -20,7 +20,7 @@ from tfjob_operator.api.v1.constants import EVENT_SOURCE, TFJOBS
 from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.jobs.handlers import Feed
-from tfjob_operator.controller.jobs.metrics import JOBS, WAITING_SINCE, JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JOBS, WAITING_SINCE, JobMetrics
 from tfjob_operator.controller.leaderelection import hostname_uuid
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
@@ -28,14 +28,14 @@ from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.controller.observability.log import LINES_DROPPED, LogWriter
 from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, new_registry
 from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION, Options
-from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
+from tfjob_operator.controller.tensorboard.tensorboard_controller import TensorBoardControllers
 from tfjob_operator.controller.tfjob.caches import TFJobCaches
-from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.crd_check import check_crds
-from tfjob_operator.controller.tfjob.logs import READS_PER_S, Limiters, LogReader
+from tfjob_operator.controller.tfjob.log_reader import READS_PER_S, Limiters, LogReader
 from tfjob_operator.controller.tfjob.nodes import NodeCache
-from tfjob_operator.controller.tfjob.plan.actions import Defaults
+from tfjob_operator.controller.tfjob.plan.types import Defaults
+from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.informers import Codec
 from tfjob_operator.workqueue import (
@@ -228,7 +228,7 @@ class _Controllers:
             return
         parts = self.parts
         from tfjob_operator.api.v1alpha1.constants import DIALECTS
-        from tfjob_operator.controller.alpha.controller import new_alpha_part
+        from tfjob_operator.controller.alpha.alpha_controller import new_alpha_part
         from tfjob_operator.controller.tensorboard.dialects import alpha_dialect
 
         for api, dialect in zip(ALPHA_APIS, DIALECTS, strict=True):

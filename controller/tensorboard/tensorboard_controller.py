@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import Meta, Resource
     from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.controller.tensorboard.dialects import BoardDialect
-    from tfjob_operator.controller.tensorboard.executor import BoardCaches, BoardExecutor
+    from tfjob_operator.controller.tensorboard.tensorboard_executor import BoardCaches, BoardExecutor
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
@@ -214,13 +214,13 @@ class TensorBoardControllers:
     @cached_property
     def caches(self) -> BoardCaches:
         """The caches of children, created when first needed."""
-        from tfjob_operator.controller.tensorboard.executor import BoardCaches
+        from tfjob_operator.controller.tensorboard.tensorboard_executor import BoardCaches
 
         return BoardCaches(self._informers, self.namespace)
 
     def executor(self, owner: Resource, queue: RateLimitingQueue[str]) -> BoardExecutor:
         """Return a new executor for the jobs of one kind, whose keys are in `queue`."""
-        from tfjob_operator.controller.tensorboard.executor import BoardExecutor
+        from tfjob_operator.controller.tensorboard.tensorboard_executor import BoardExecutor
 
         return BoardExecutor(
             owner,

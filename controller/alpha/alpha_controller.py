@@ -3,7 +3,7 @@
 Events of jobs, and of the pods of their batch Jobs, are mapped to keys of jobs; other children have the handler of
 `controller.jobs`.
 
-The pods of jobs started by an earlier operator are taken over (`plan.py` detects such jobs). They are given our labels so
+The pods of jobs started by an earlier operator are taken over (`alpha_plan.py` detects such jobs). They are given our labels so
 that our watches select them and the caches contain them. Each such pod represents its replica for as long as the pod exists.
 The earlier operator's services are not changed: running replicas find their peers through these services, whose selectors
 also match our children.
@@ -44,10 +44,15 @@ from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR, Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, job_with_unreadable_status
 from tfjob_operator.api.v1alpha1.validation import read_spec
-from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
-from tfjob_operator.controller.alpha.children import INDEXERS, BatchJob, Children, replica_of_bare_pod
-from tfjob_operator.controller.alpha.executor import CONFIG_MAP, JOB, POD, SERVICE, AlphaExecutor, AlphaStatusWriter
-from tfjob_operator.controller.alpha.plan import (
+from tfjob_operator.controller.alpha.alpha_executor import (
+    CONFIG_MAP,
+    JOB,
+    POD,
+    SERVICE,
+    AlphaExecutor,
+    AlphaStatusWriter,
+)
+from tfjob_operator.controller.alpha.alpha_plan import (
     AlphaPlan,
     effective_spec,
     is_finished,
@@ -56,13 +61,15 @@ from tfjob_operator.controller.alpha.plan import (
     refused,
     selector_of_hidden,
 )
+from tfjob_operator.controller.alpha.batch_jobs import INDEXERS, BatchJob, Children, replica_of_bare_pod
+from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
 from tfjob_operator.controller.config.values import NO_CONFIG, ConfigSource
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.handlers import Feed, GrandchildHandler, JobHandler, OwnedChildHandler
-from tfjob_operator.controller.jobs.metrics import JOB_INDEXERS, JobMetrics
+from tfjob_operator.controller.jobs.job_metrics import JOB_INDEXERS, JobMetrics
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.reconciler import Ownership, Reconciler
 from tfjob_operator.controller.jobs.writes import MAX_AT_ONCE, JobEvents, confirm

@@ -32,7 +32,7 @@ from tfjob_operator.api.v1.types import InvalidSpec, Mistake, ReplicaStatus, Sta
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1.constants import V1_TYPES, AlphaEventReason, AlphaState, Dialect, Phase
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
-from tfjob_operator.controller.alpha.children import BatchJob, Children, config_map_name, replica_key
+from tfjob_operator.controller.alpha.batch_jobs import BatchJob, Children, config_map_name, replica_key
 from tfjob_operator.controller.alpha.observe import (
     AlphaReplica,
     AlphaVerdict,
