@@ -85,7 +85,7 @@ def test_what_a_program_prints_reaches_a_terminal_without_control_characters() -
 def test_the_traceback_of_a_bug_has_no_control_characters(where: str) -> None:
     """Its message may quote a server."""
     bug = "(_ for _ in ()).throw(ValueError('\\x1b[2J'))"
-    code = f"from tfjob_operator.cli import commands\napp.app.main = lambda *_, **__: exec({where.format(bug)!r})\napp.main()"
+    code = f"from tfjob_operator.cli import main\nmain.app.main = lambda *_, **__: exec({where.format(bug)!r})\nmain.main()"
     errors = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).stderr
     assert b"ValueError: \\x1b[2J\n" in errors
     assert b"\x1b" not in errors

@@ -102,9 +102,9 @@ RULES: Final = {each.name: list(rules_of(each.name)) for each in pkgutil.iter_mo
 def test_all_rules_are_found() -> None:
     assert {name for name, rules in RULES.items() if rules} >= {
         "admission",
-        "crashing",
+        "exits",
         "images",
-        "logs",
+        "log_rules",
         "starting",
         "storage",
     }
@@ -116,7 +116,7 @@ def test_no_rule_cuts_a_wrong_name_out_of_any_text(text: Text) -> None:
     """Also not a rule for another kind of message: the order of rules is not what makes a name right."""
     for module, rules in RULES.items():
         for each in (rule for rule in rules if rule.pattern.groupindex):
-            if module in {"logs", "reading"}:
+            if module in {"log_rules", "log_symptoms", "reading"}:
                 cut = [*reading.read(text.text, (each,)).values.items()]
                 cut += reading.read(tail_of(text.text).replace(" / ", "\n"), (each,)).values.items()
             else:
