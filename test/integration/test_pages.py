@@ -102,7 +102,6 @@ ELSEWHERE: Final = (
     Elsewhere("docs/write-a-controller.md", "exit", "it ends the shell of `make control-plane`"),
     Elsewhere(PLUGIN_PAGE, "pipx install", "test_wheel.py installs the same into an environment of its own"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob dashboard", "it does not end: test_dashboard.py, test/browser"),
-    Elsewhere(PLUGIN_PAGE, "kubectl tfjob status bert", "it takes minutes: unit/cli/status/test_status.py"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob completion", "it writes beside the plugin: unit/cli/test_global_options.py"),
     Elsewhere("hack/hollow_node/README.md", "python -m hack.hollow_node", "a synopsis; test_scheduling.py"),
     Elsewhere("manifests/chart/README.md", "helm upgrade", "test/chart and e2e/test_chart.py do it, with each Helm"),

@@ -48,8 +48,6 @@ registry.example.com/resnet:1: {run: forever}
 registry.example.com/bert:1: {run: "1s:42, 2s:0"}
 registry.example.com/bert:crash: {run: "1s:42"}
 registry.example.com/bert:wrong: {run: "1s:2"}
-registry.example.com/bert:evicted: {run: "1s:evicted, 1s:0"}
-registry.example.com/bert:stuck: {run: "1s:oom-killed, never-start, 1s:0"}
 registry.example.com/export:chief: {run: "1s:0"}
 registry.example.com/export:worker: {run: "5s:0"}
 """
