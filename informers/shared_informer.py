@@ -91,7 +91,6 @@ class SharedIndexInformer(Generic[T]):
         self._indexer = MutableIndexer[T](default | dict(indexers or {}), namespaced=resource.namespaced, started=False)
         self.watched_by: list[object] = []
         """The controllers whose `watch` was called for this informer, for the manager."""
-        self._fifo = FIFO[T]()
         self._metrics = InformerMetrics(
             metrics,
             self.name,
@@ -103,6 +102,7 @@ class SharedIndexInformer(Generic[T]):
         self._processor = Processor[T](
             name=self.name, check_period_s=resync_s, clock=self._clock, errors=self._metrics.handler_errors
         )
+        self._fifo = FIFO[T](self._processor.backlog)
         self._reflector = Reflector(
             source, self._fifo, name=self.name, options=options, clock=self._clock, random=random, metrics=metrics
         )
