@@ -269,6 +269,7 @@ class Reflector(Generic[T]):
                     elif self._intake.collect(batch, progress, initial := progress.initial):
                         self._version_unusable = self._stream_was_lost = False
                         self._metrics.listed(self._clock.monotonic() - started, len(initial))
+                        del initial  # it holds every object of the list, and this watch lasts for minutes
                         self._state = ReflectorState.WATCHING
                         self._note_connected()
                     await self._sink.wait_for_room()  # meanwhile the connection is not read

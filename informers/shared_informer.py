@@ -245,13 +245,17 @@ class SharedIndexInformer(Generic[T]):
             if _PUTS.issuperset(map(type, batch)):  # fast path for a busy collection
                 self._put_all(cast("list[Added[T] | Modified[T]]", batch))
             else:
-                for delta in batch:
-                    if isinstance(delta, ReplacedAll):
-                        await self._replace_all(delta)
-                    else:
-                        self._apply(delta)
+                await self._apply_all(batch)
             self._metrics.processing_latency.observe(self._clock.monotonic() - started)
             await asyncio.sleep(0)  # pop does not suspend while the queue has items; let the handlers run
+
+    async def _apply_all(self, batch: list[Delta[T]]) -> None:
+        # Not in the loop above, where `delta` would keep the last list in memory until the next such batch.
+        for delta in batch:
+            if isinstance(delta, ReplacedAll):
+                await self._replace_all(delta)
+            else:
+                self._apply(delta)
 
     def _apply(self, delta: Delta[T]) -> None:
         """Update the store, then queue the notifications."""

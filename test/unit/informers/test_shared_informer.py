@@ -1,6 +1,7 @@
 """The shared informer as a whole, over a fake source, on virtual time."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -398,6 +399,20 @@ async def test_a_watch_is_read_no_faster_than_its_handlers_take_the_events() -> 
         await settle()
     assert len(late.told) == len({*told.told}) == 5000
     assert BACKLOG < max(waiting) <= 4 * BACKLOG
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_an_object_of_the_list_leaves_the_memory_when_it_is_replaced(streaming: bool) -> None:
+    """Else memory doubles when each object has changed once, until the next list"""
+    source = FakeSource(pod("a"), pod("b"), streaming=streaming)
+    async with informed(source) as informer:
+        listed = informer.indexer.get("ns/a")
+        source.modify(pod("a"))
+        await settle()
+        source.modify(pod("b"))
+        await settle()
+        assert informer.indexer.get("ns/a") is not listed
+        assert sys.getrefcount(listed) == 2
 
 
 async def test_stopping_applies_and_delivers_what_is_queued_and_leaves_nothing_behind() -> None:
