@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Any, Final, Generic, cast, get_args
 
@@ -135,16 +135,26 @@ class Codec(Generic[T]):
         that arrive together are decoded in one pass. Otherwise each line is searched for the kind, which requires a copy of the
         line.
 
+        A field of type `msgspec.Raw` keeps its JSON, and its readers decode it. It takes less CPU and memory than a Mapping.
+
         `on_undecodable(raw, error)` may return a substitute for an object that does not match the type. Without it, or if
         it raises, the object is skipped: the cache keeps the last decoded version, if any, and the reflector logs and counts
         the object. If a list contains an object with an unreadable name, no object is reported as deleted after that list.
 
         `message` describes the struct's fields in protobuf. With it, lists are requested in protobuf, which takes a fifth of
-        the API server CPU time that JSON takes; custom resources do not support protobuf. Watches use JSON.
+        the API server CPU time that JSON takes; custom resources do not support protobuf. Watches use JSON. Raises TypeError
+        if the struct has fields of type `msgspec.Raw`, which protobuf cannot fill.
         """
-        if mutable := [each.__name__ for each in structs_in(kind) if not each.__struct_config__.frozen]:
+        types = types_in(kind)
+        structs = [each for each in types if issubclass(each, msgspec.Struct)]
+        if mutable := [each.__name__ for each in structs if not each.__struct_config__.frozen]:
             raise TypeError(
                 f"objects of a cache are shared, so declare these structs with frozen=True: {', '.join(mutable)}"
+            )
+        self._keeps_json = msgspec.Raw in types
+        if self._keeps_json and message is not None:
+            raise TypeError(
+                f"{kind.__name__} has fields of type msgspec.Raw, which protobuf cannot fill: omit `message`"
             )
         self.resource = resource
         self.kind = kind
@@ -184,7 +194,9 @@ class Codec(Generic[T]):
                 pass  # perhaps only one object is undecodable
             else:
                 self.check_list_kind(page.kind)
-                return ListPage(page.items or [], page.metadata.resource_version, page.metadata.continue_token)
+                return ListPage(
+                    self._detach(page.items or []), page.metadata.resource_version, page.metadata.continue_token
+                )
         return await self._decode_page_in_pieces(body)
 
     async def _decode_page_in_pieces(self, body: bytes) -> ListPage[T]:
@@ -200,7 +212,7 @@ class Codec(Generic[T]):
         """Decode comma-separated objects; also return the skipped ones. Returns None if the bytes are not whole objects."""
         text = b"[%b]" % items
         try:
-            return self._items.decode(text), []
+            return self._detach(self._items.decode(text)), []
         except UNDECODABLE:
             pass  # perhaps only one object is undecodable
         try:
@@ -238,7 +250,14 @@ class Codec(Generic[T]):
                 items.append(decoded)
             if number % PIECE == 0:
                 await asyncio.sleep(0)
-        return items, skipped
+        return self._detach(items), skipped
+
+    def _detach(self, items: list[T]) -> list[T]:
+        """Copy the JSON that objects keep; otherwise each would hold the whole list or chunk from which it was decoded."""
+        if self._keeps_json:
+            for item in items:
+                _detached(item)
+        return items
 
     def check_list_kind(self, kind: str) -> None:
         """Raise DecodeError unless `kind` is a list kind. A Status mistaken for an empty list would delete every object."""
@@ -251,6 +270,12 @@ class Codec(Generic[T]):
         Blocks that contain only plain changes of this resource are decoded in one pass; otherwise all blocks are decoded line
         by line. Raises DecodeError for a line that is not an event.
         """
+        events, failure = self._decode_blocks(blocks)
+        if self._keeps_json:
+            self._detach([event.object for event in events if isinstance(event, (Added, Modified, Deleted))])
+        return events, failure
+
+    def _decode_blocks(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], WatchError | None]:
         if not self._says_kind:
             return self._decode_one_by_one(blocks)
         events: list[WatchEvent[T]] = []
@@ -331,17 +356,38 @@ class Codec(Generic[T]):
             return _Head()
 
 
-def structs_in(kind: object) -> list[type[msgspec.Struct]]:
-    """Return all struct types of which an object of this type consists."""
-    found: dict[type[msgspec.Struct], None] = {}
+def types_in(kind: object) -> list[type]:
+    """Return all types of which an object of this type consists."""
+    found: dict[type, None] = {}
     waiting = [kind]
     while waiting:
         each = waiting.pop()
         waiting += get_args(each)
-        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each not in found:
+        if isinstance(each, type) and each not in found:
             found[each] = None
-            waiting += [field.type for field in msgspec.structs.fields(each)]
+            if issubclass(each, msgspec.Struct):
+                waiting += [field.type for field in msgspec.structs.fields(each)]
     return [*found]
+
+
+@cache
+def _fields_with_json(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names of the fields that keep JSON, or have structs that do."""
+    return tuple(each.name for each in msgspec.structs.fields(kind) if msgspec.Raw in types_in(each.type))
+
+
+def _detached(value: Any) -> Any:
+    """Return the value with copies of the JSON that it keeps; a struct is changed in place."""
+    if isinstance(value, msgspec.Raw):
+        return value.copy()
+    if isinstance(value, msgspec.Struct):
+        for name in _fields_with_json(type(value)):
+            msgspec.structs.force_setattr(value, name, _detached(getattr(value, name)))
+    elif isinstance(value, (list, tuple)):
+        return type(value)(map(_detached, value))
+    elif isinstance(value, dict):
+        return {key: _detached(each) for key, each in value.items()}
+    return value
 
 
 def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:

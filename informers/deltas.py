@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -97,6 +98,11 @@ BATCH: Final = 1000
 """Client-go's limit. Here it is the number of deltas applied before yielding to the loop, about 3 ms of work."""
 
 
+BACKLOG: Final = 256
+"""Deltas and notifications that may wait before the reflector stops reading its watch: what a listener delivers in one turn of
+the loop. A waiting notification of an update keeps the old object in memory."""
+
+
 class FIFO(Generic[T]):
     """Deltas in arrival order, for one producer and one consumer.
 
@@ -108,7 +114,9 @@ class FIFO(Generic[T]):
     one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notifications: Callable[[], int] = lambda: 0) -> None:
+        """`notifications` returns how many notifications wait for the slowest handler."""
+        self._notifications = notifications
         self._deltas: deque[Delta[T]] = deque()
         self._alone = 0  # how many of them form their own batch
         self._wake = asyncio.Event()
@@ -129,6 +137,14 @@ class FIFO(Generic[T]):
         if not self._closed:
             self._deltas.extend(changes)
             self._wake.set()
+
+    async def wait_for_room(self) -> None:
+        """Return when at most `BACKLOG` deltas and notifications wait.
+
+        This ends unless a handler never returns: consumer and listeners wait for nothing else while they have work.
+        """
+        while len(self._deltas) + self._notifications() > BACKLOG:  # noqa: ASYNC110 - each turn of the loop takes some
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Accept no more deltas. The consumer receives what is queued, then QueueClosedError."""

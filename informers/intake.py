@@ -33,6 +33,10 @@ class Sink(Protocol[T]):
         """Accept changes of single objects, in order."""
         ...
 
+    async def wait_for_room(self) -> None:
+        """Return when the consumer has caught up, so that a fast watch does not fill the memory."""
+        ...
+
 
 @dataclass(slots=True)
 class WatchProgress(Generic[T]):

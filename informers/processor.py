@@ -14,7 +14,7 @@ from typing import Final, Generic
 
 import structlog
 
-from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.deltas import BACKLOG, T
 from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import EventHandler, Notification, reject_coroutines
 from tfjob_operator.workqueue.clock import Clock
@@ -55,7 +55,7 @@ class SyncGate:
             raise InformerStoppedError(f"{self._what} stopped before it was synced")
 
 
-DELIVERIES_PER_TURN: Final = 256
+DELIVERIES_PER_TURN: Final = BACKLOG
 """Handler calls before yielding to the loop. A handler that adds a key to a queue takes about 1 us. Ten thousand initial adds
 without a pause would delay lease renewals and requests."""
 SLOW_TURN_S: Final = 0.1
@@ -84,7 +84,9 @@ class Registration:
 
 
 class Listener(Generic[T]):
-    """A handler with its queue and task. The queue is unbounded, so a slow handler does not delay other handlers.
+    """A handler with its queue and task. A slow handler does not delay other handlers.
+
+    The queue holds at most `BACKLOG` notifications, those of one batch of a watch, and those of lists and of one resync.
 
     Invariants:
     - notifications put before `close` are delivered in order, once each;
@@ -230,11 +232,16 @@ class Processor(Generic[T]):
         for listener in self._listeners.values():
             listener.mark_synced()
 
+    def backlog(self) -> int:
+        """Return how many notifications wait for the slowest listener."""
+        return max(map(len, self._listeners.values()), default=0)
+
     def should_resync(self) -> bool:
-        """Determine which listeners are due for a resync; return True if any is."""
+        """Determine which listeners are due for a resync; return True if any is. One with a backlog is due later."""
         now = self._clock.monotonic()
         for listener in self._listeners.values():
-            listener.wants_syncs = listener.resync_s > 0 and now + TIMER_SLACK_S >= listener.next_resync
+            is_due = listener.resync_s > 0 and now + TIMER_SLACK_S >= listener.next_resync
+            listener.wants_syncs = is_due and len(listener) <= BACKLOG
             if listener.wants_syncs:
                 listener.next_resync = now + listener.resync_s
         return any(listener.wants_syncs for listener in self._listeners.values())

@@ -96,6 +96,7 @@ class Reflector(Generic[T]):
         """Feed `sink` from `source`. `random` returns a float in [0, 1), like `random.random`."""
         self._source = source
         self._pager = Pager(source)
+        self._sink = sink
         self._intake = Intake(sink, self._note_skipped)
         self._clock = clock or LoopClock()
         self._random = random
@@ -268,8 +269,10 @@ class Reflector(Generic[T]):
                     elif self._intake.collect(batch, progress, initial := progress.initial):
                         self._version_unusable = self._stream_was_lost = False
                         self._metrics.listed(self._clock.monotonic() - started, len(initial))
+                        del initial  # it holds every object of the list, and this watch lasts for minutes
                         self._state = ReflectorState.WATCHING
                         self._note_connected()
+                    await self._sink.wait_for_room()  # meanwhile the connection is not read
         except errors.ApiError as error:
             failure = error
         if self._disconnected_since is None:

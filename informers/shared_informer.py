@@ -91,7 +91,6 @@ class SharedIndexInformer(Generic[T]):
         self._indexer = MutableIndexer[T](default | dict(indexers or {}), namespaced=resource.namespaced, started=False)
         self.watched_by: list[object] = []
         """The controllers whose `watch` was called for this informer, for the manager."""
-        self._fifo = FIFO[T]()
         self._metrics = InformerMetrics(
             metrics,
             self.name,
@@ -103,6 +102,7 @@ class SharedIndexInformer(Generic[T]):
         self._processor = Processor[T](
             name=self.name, check_period_s=resync_s, clock=self._clock, errors=self._metrics.handler_errors
         )
+        self._fifo = FIFO[T](self._processor.backlog)
         self._reflector = Reflector(
             source, self._fifo, name=self.name, options=options, clock=self._clock, random=random, metrics=metrics
         )
@@ -245,13 +245,17 @@ class SharedIndexInformer(Generic[T]):
             if _PUTS.issuperset(map(type, batch)):  # fast path for a busy collection
                 self._put_all(cast("list[Added[T] | Modified[T]]", batch))
             else:
-                for delta in batch:
-                    if isinstance(delta, ReplacedAll):
-                        await self._replace_all(delta)
-                    else:
-                        self._apply(delta)
+                await self._apply_all(batch)
             self._metrics.processing_latency.observe(self._clock.monotonic() - started)
             await asyncio.sleep(0)  # pop does not suspend while the queue has items; let the handlers run
+
+    async def _apply_all(self, batch: list[Delta[T]]) -> None:
+        # Not in the loop above, where `delta` would keep the last list in memory until the next such batch.
+        for delta in batch:
+            if isinstance(delta, ReplacedAll):
+                await self._replace_all(delta)
+            else:
+                self._apply(delta)
 
     def _apply(self, delta: Delta[T]) -> None:
         """Update the store, then queue the notifications."""

@@ -69,6 +69,8 @@ def complete(value: object) -> Any:
         return {key: complete(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [complete(each) for each in value]
+    if isinstance(value, msgspec.Raw):
+        return msgspec.json.decode(value)
     return msgspec.to_builtins(value)
 
 
@@ -97,6 +99,8 @@ def differs(value: object, desired: object) -> bool:
     if isinstance(value, msgspec.Struct):
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
         return any(key not in names or differs(getattr(value, names[key]), each) for key, each in desired.items())
+    if isinstance(value, msgspec.Raw):
+        value = complete(value)
     found = value if isinstance(value, Mapping) else {}
     return any(differs(found.get(key), each) for key, each in desired.items())
 

@@ -95,6 +95,9 @@ class Rig:
         for change in changes:
             self.put(change)
 
+    async def wait_for_room(self) -> None:
+        """Always there."""
+
     @property
     def names(self) -> list[str]:
         """The kinds of deltas in order."""

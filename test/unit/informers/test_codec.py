@@ -1,7 +1,9 @@
 """From bytes to structs: the fast way, the careful way, and what neither can read."""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, Struct
+from tfjob_operator.api.protobuf import Message
 from tfjob_operator.informers import Codec
 from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Skipped, WatchError
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified
@@ -260,3 +263,45 @@ def test_the_kind_of_every_object_in_a_block_is_looked_at(kind: type[Job]) -> No
     ours, another = line("ADDED", job("a")), line("MODIFIED", job("x") | {"kind": "Task"})
     assert names_of(kind, b"\n".join([ours, another, ours, b""])) == ["Added", "Skippedns/x", "Added"]
     assert names_of(kind, b"\n".join([another, ours, b""])) == ["Skippedns/x", "Added"]
+
+
+class Part(Struct, frozen=True):
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class LazyJob(Struct, frozen=True, tag_field="kind", tag="Job"):
+    """A job with JSON that its readers decode, in every kind of place."""
+
+    metadata: ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    part: Part = Part()
+    parts: tuple[Part, ...] = ()
+    named: Mapping[str, Part] | None = None
+
+
+async def test_fields_that_stay_json_are_decoded_by_their_readers_and_hold_no_other_bytes() -> None:
+    """SI-12: an object must not keep the list or chunk in memory from which it was decoded"""
+    each: dict[str, Any] = {"value": [1]}
+    body = job("a") | {"part": each, "parts": [each], "named": {"x": each}}
+    codec = Codec(JOBS, LazyJob)
+    listed, chunk = page(body), bytearray(line("ADDED", body) + b"\n" + line("ADDED", job("b")) + b"\n")
+    before = sys.getrefcount(listed)
+    found = [
+        *(await codec.decode_page(listed)).items,
+        *((await codec.decode_items(json.dumps(body).encode())) or ([],))[0],
+    ]
+    for blocks in ([memoryview(chunk)], [memoryview(b"\n"), memoryview(chunk)]):
+        found += [event.object for event in codec.decode_events(blocks)[0] if isinstance(event, Added)]
+    assert sys.getrefcount(listed) == before
+    chunk[:] = b"x" * len(chunk)
+    assert [item.metadata.name for item in found] == ["a", "a", "a", "b", "a", "b"]
+    for item in found:
+        assert msgspec.json.decode(item.spec) == {"workers": 1}
+        parts = [item.part, *item.parts, *(item.named or {}).values()]
+        assert [bytes(part.value) for part in parts] == ([b"[1]"] * 3 if item.parts else [b"null"])
+
+
+def test_protobuf_has_no_fields_that_stay_json() -> None:
+    """Every object would be skipped"""
+    with pytest.raises(TypeError, match=r"LazyJob has fields of type msgspec.Raw"):
+        Codec(JOBS, LazyJob, message=Message({}))

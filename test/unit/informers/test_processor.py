@@ -11,6 +11,7 @@ from fakes.metrics import Series
 from fakes.objects import Pod
 from fakes.source import pod, settle
 from kit.virtual_loop import FakeClock, VirtualClock
+from tfjob_operator.informers.deltas import BACKLOG
 from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import AddNotification, EventHandlerFuncs, Notification, UpdateNotification
 from tfjob_operator.informers.processor import DELIVERIES_PER_TURN, Processor
@@ -169,6 +170,20 @@ def test_each_listener_is_due_at_its_own_period() -> None:
         due.append((two.wants_syncs, three.wants_syncs, never.wants_syncs))
     assert due == [(False, False, False), (True, True, False), (False, False, False), (True, True, False)]
     assert answers == [False, True, False, True]
+
+
+async def test_a_handler_with_a_backlog_is_resynced_when_it_has_caught_up() -> None:
+    """SI-09, QF-07: so resyncs do not pile up in the queue of a slow handler"""
+    clock = FakeClock()
+    processor = processor_of(2.0, clock)
+    slow, quick = (processor.add(noting([]), 2.0)[1] for _ in "ab")
+    slow.put(adds(*map(str, range(BACKLOG + 1))))
+    clock.step(2.0)
+    assert (processor.should_resync(), slow.wants_syncs, quick.wants_syncs) == (True, False, True)
+    async with started(processor):
+        pass
+    clock.step(1.0)
+    assert (processor.should_resync(), slow.wants_syncs, quick.wants_syncs) == (True, True, False)
 
 
 async def test_syncs_reach_only_those_that_are_due_and_changes_reach_all() -> None:

@@ -1,6 +1,7 @@
 """The shared informer as a whole, over a fake source, on virtual time."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -21,7 +22,7 @@ from tfjob_operator.informers import (
     object_of,
 )
 from tfjob_operator.informers.codec import Skipped
-from tfjob_operator.informers.deltas import BATCH, Added, Modified
+from tfjob_operator.informers.deltas import BACKLOG, BATCH, Added, Modified
 from tfjob_operator.informers.shared_informer import PIECE
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 from unit.informers.rig import FIRST_BACKOFF_S, Step, play
@@ -374,6 +375,44 @@ async def test_a_flood_of_events_lets_the_loop_run_between_batches() -> None:
             seen.append(len(informer.indexer))
             await asyncio.sleep(0)
     assert {BATCH, 2 * BATCH} <= set(seen)
+
+
+async def test_a_watch_is_read_no_faster_than_its_handlers_take_the_events() -> None:
+    """QF-07: so the queues stay short, also if handlers raise, come and go meanwhile"""
+    source, told, late = FakeSource[Pod](), Recorder(), Recorder()
+
+    def on_add(item: Pod, _: bool) -> None:
+        if item.metadata.name == "p100":
+            informer.remove_event_handler(leaving)
+            informer.add_event_handler(late)
+        raise LookupError
+
+    async with informed(source, told) as informer:
+        leaving = informer.add_event_handler(EventHandlerFuncs[Pod](on_add=on_add))
+        for batch in range(50):
+            numbers = range(100 * batch, 100 * batch + 100)
+            source.send(*(Added(source.add(pod(f"p{number}"), notify=False)) for number in numbers))
+        waiting = list[int]()
+        while len(told.told) < 5000:
+            waiting.append(len(informer._fifo) + informer._processor.backlog())
+            await asyncio.sleep(0)
+        await settle()
+    assert len(late.told) == len({*told.told}) == 5000
+    assert BACKLOG < max(waiting) <= 4 * BACKLOG
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_an_object_of_the_list_leaves_the_memory_when_it_is_replaced(streaming: bool) -> None:
+    """Else memory doubles when each object has changed once, until the next list"""
+    source = FakeSource(pod("a"), pod("b"), streaming=streaming)
+    async with informed(source) as informer:
+        listed = informer.indexer.get("ns/a")
+        source.modify(pod("a"))
+        await settle()
+        source.modify(pod("b"))
+        await settle()
+        assert informer.indexer.get("ns/a") is not listed
+        assert sys.getrefcount(listed) == 2
 
 
 async def test_stopping_applies_and_delivers_what_is_queued_and_leaves_nothing_behind() -> None:

@@ -64,6 +64,14 @@ class Counted(Kind, frozen=True):
     status: CountedStatus | None = None
 
 
+class Whole(Kind, frozen=True):
+    """A Deployment whose spec and status stay JSON."""
+
+    resource = DEPLOYMENTS
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class Bench(ModelCluster[Any]):
     """A cluster with one App."""
 
@@ -227,6 +235,25 @@ async def test_a_status_is_written_with_its_defaults_and_only_if_it_differs(benc
         await asyncio.sleep(60.0)
         assert bench.body("deployments", "a")["status"]["readyReplicas"] == 0
         assert writes(connection) == [("PATCH", "deployments")] * 2
+
+
+async def test_fields_that_stay_json_are_compared_with_what_is_written(bench: Bench) -> None:
+    async def sync(request: Request[Whole]) -> None:
+        replicas = msgspec.json.decode(request.object.spec).get("replicas")
+        await request.status({"readyReplicas": replicas})
+        await request.patch({"spec": {"replicas": 5}})
+
+    async with bench.running(bench.app(sync, Whole)) as connection:
+        await bench.create()
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"spec": {"replicas": 7}})
+        await asyncio.sleep(10.0)
+        body = bench.body("deployments", "a")
+        assert (body["spec"]["replicas"], body["status"]["readyReplicas"]) == (5, 5)
+        written = writes(connection)
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": {"seen": "again"}}})
+        await asyncio.sleep(10.0)
+        assert writes(connection) == written
+    assert bench.errors == []
 
 
 async def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same(bench: Bench) -> None:
