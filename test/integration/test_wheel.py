@@ -155,7 +155,7 @@ def test_the_controller_of_the_guide_runs_from_the_wheel_of_the_library(
         try:
             create, label, get, delete = (
                 each.text.split()[1:]
-                for each in below("docs/write-a-controller.md", "Write a controller")
+                for each in below("docs/write-a-controller.md", "The parts below")
                 if each.text.startswith("kubectl ")
             )
             kubectl(*create)

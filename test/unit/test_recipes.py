@@ -95,10 +95,7 @@ CHANGES: dict[str, Change] = {
         "docs/tfjob.md": [("`status.resumes` counts resumptions.\n\n", "| time | meaning |")],
         "docs/design/status.md": [
             ("- `resumes`: how often the job was resumed.\n", "- `begun`:"),
-            (
-                "| `resumes` | nothing | when the job resumes | never | recreate the job | admin |\n",
-                "| `begun` | an invalid",
-            ),
+            ("| `resumes` | nothing | recreate the job |\n", "| `begun` | an invalid"),
         ],
         "docs/operations.md": [("| `status.resumes` | begins at zero again |\n", "| `status.attempt`")],
         "test/unit/test_places.py": [('    "resumes": 3,\n', '    "begun": StartRecord(')],
