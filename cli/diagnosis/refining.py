@@ -12,8 +12,17 @@ from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.log_rules import host_in
+from tfjob_operator.cli.diagnosis.log_symptoms import ECHOES_OF_FILE, Launch
+from tfjob_operator.cli.diagnosis.reading import ECHOES
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.model.command_lines import ProcessCount, command_of, process_counts, script_of
+from tfjob_operator.cli.model.command_lines import (
+    ProcessCount,
+    command_of,
+    printed_by,
+    process_counts,
+    runs_script,
+    script_of,
+)
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replica_names import replica_of
 from tfjob_operator.cli.model.words import join_some, safe_name
@@ -100,10 +109,16 @@ def runs_timeout(facts: Facts, pod: str, container: str) -> bool:
     return any(_TIMEOUT.search(word) for each in own for word in command_of(each))
 
 
-def runs_several(facts: Facts, pod: str, container: str) -> bool:
-    """Return True if the command of a container in the template of a replica is a script with several commands."""
-    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
-    return any(_SEVERAL.search(script_of(each).strip()) for each in own)
+def launch_of(facts: Facts, pod: str, container: str) -> Launch:
+    """Return how a container starts its program, by the template of its replica."""
+    own = [each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container]
+    scripts = [script_of(each).strip() for each in own]
+    return Launch(
+        by_shell=not runs_python(facts, pod, container),
+        is_several=any(map(_SEVERAL.search, scripts)),
+        printed=[parts for script in scripts for parts in printed_by(script)],
+        echoes=ECHOES_OF_FILE if any(map(runs_script, own)) else ECHOES,
+    )
 
 
 def finished_before(facts: Facts) -> str:

@@ -262,10 +262,7 @@ def _initializing(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
 
 def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:
     """Return how a program of a container failed whose exit code was ignored, and the line that says so; "" for none."""
-    name = pod.metadata.name
-    by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
-    is_several = refining.runs_several(facts, name, CONTAINER_NAME)
-    return log_symptoms.ignored_failure(log, by_shell=by_shell, is_several=is_several)
+    return log_symptoms.ignored_failure(log, refining.launch_of(facts, pod.metadata.name, CONTAINER_NAME))
 
 
 def _others(facts: Facts) -> Iterator[Finding]:

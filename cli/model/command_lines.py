@@ -14,6 +14,17 @@ _SCRIPT: Final = re.compile(r"-[a-z]*c")
 _INTERPRETER: Final = re.compile(r"(/\S*/)?(python[\d.]*|(ba)?sh|torchrun|accelerate)")
 
 
+_PRINTS: Final = re.compile(
+    r"\b(?:echo|printf)\b((?:[ \t]|\"(?:[^\"\\]|\\.)*\"|'[^']*'|`[^`]*`|\$\([^()]*\)|[^\s;|&<>()\"'\\`]|\\.)+)",
+    re.DOTALL,
+)
+_EXPANDED: Final = re.compile(
+    r"\$\([^()]*\)|\$\{[^}]*\}|\$\w+|\$[@*#?!-]|`[^`]*`|%[-+.\d]*[a-z]|\\(?:t|e|033)(?:\[[\d;]*m)?"
+)
+_LEAST_PRINTED: Final = 4
+"""As many letters of a script tell a line that it prints from others."""
+
+
 class IgnoredArguments(NamedTuple):
     """Words after the script of `sh -c`, which are no part of it, and the program that therefore runs without them."""
 
@@ -44,6 +55,38 @@ def script_of(container: Mapping[str, Any]) -> str:
     """Return the script that a container passes to its shell with -c, "" if there is none."""
     shell, option, script, *_ = [*command_of(container), "", "", ""]
     return script if _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) else ""
+
+
+def runs_script(container: Mapping[str, Any]) -> bool:
+    """Return True if the command of a container is a script in a file."""
+    words = command_of(container) if container.get("command") else []
+    script = script_of(container).strip()
+    first, *others = script.split() if script else words or [""]
+    return first.endswith(".sh") or bool(_SHELL.fullmatch(first) and others and not others[0].startswith("-"))
+
+
+def printed_by(script: str) -> list[tuple[str, ...]]:
+    """Return the lines that a script of a shell prints with echo and printf, each in the parts between what is expanded."""
+    texts = (re.sub(r"^(?:\s*-[neE]+\b)+|[\"']", "", match[1]) for match in _PRINTS.finditer(script))
+    lines = (line for text in texts for line in re.split(r"\n|\\n", text))
+    parted = (tuple(" ".join(part.split()) for part in _EXPANDED.split(line)) for line in lines)
+    return [parts for parts in parted if sum(map(str.isalpha, "".join(parts))) >= _LEAST_PRINTED]
+
+
+def is_printed(line: str, parts: tuple[str, ...]) -> bool:
+    """Return True if a line consists of these parts, with anything between them."""
+    line, (first, *others) = " ".join(line.split()), parts
+    if not others:
+        return line == first
+    if not (line.startswith(first) and line.endswith(others[-1])):
+        return False
+    at, end = len(first), len(line) - len(others[-1])
+    for part in others[:-1]:
+        at = line.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return at <= end
 
 
 def ignored_arguments(spec: Mapping[str, Any]) -> Iterator[IgnoredArguments]:

@@ -2795,6 +2795,86 @@ def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_t
         assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
 
 
+UNET: Final = """Traceback (most recent call last):
+  File "/opt/train/train.py", line 188, in main
+    model.fit(train_ds, validation_data=val_ds, epochs=args.epochs)
+  File "/usr/local/lib/python3.11/site-packages/keras/src/utils/traceback_utils.py", line 122, in error_handler
+    raise e.with_traceback(filtered_tb) from None
+ValueError: Input 0 of layer "unet3d" is incompatible with the layer: expected shape=(None, 128, 1), found shape=(2, 1)"""
+TEE: Final = "python train.py 2>&1 | tee /tmp/train.log"
+
+
+def behind(prefix: str, log: str) -> str:
+    """Return a log as a pipe writes it that puts something before each line; `#` is the number of the line."""
+    return "".join(f"{prefix.replace('#', str(10 + number))}{line}\n" for number, line in enumerate(log.split("\n")))
+
+
+@pytest.mark.parametrize(
+    ("script", "log"),
+    [
+        (
+            f'{TEE}\necho "[run.sh] training step done, syncing artifacts"\necho "[run.sh] nothing to upload"',
+            f"{UNET}\n[run.sh] training step done, syncing artifacts\n[run.sh] nothing to upload",
+        ),
+        (f"{TEE}; echo 'Step 2/3: evaluation'; echo 'Step 3/3: done'", f"{UNET}\nStep 2/3: evaluation\nStep 3/3: done"),
+        (f'{TEE}\nprintf "epoch 30 of %s kept\\n" $RUN', f"{UNET}\nepoch 30 of ct-7 kept"),
+        (f"{TEE}; echo == STEP 3 finished, exit 0 ==", f"{UNET}\n== STEP 3 finished, exit 0 =="),
+        (f"set -x; {TEE}; echo epoch 7 kept", f"+ tee x\n{UNET}\n+ echo 'epoch 7 kept'\nepoch 7 kept"),
+        (f"{TEE} | ts; echo done", f"{behind('Dec 01 00:41:# ', UNET)}done"),
+        (
+            'python train.py 2>&1 | while read -r l; do echo "$(date -Is) [train] $l"; done; date',
+            f"{behind('2026-12-01T00:41:#+00:00 [train] ', UNET)}Tue Dec  1 00:41:20 UTC 2026",
+        ),
+        (
+            'for i in 1 2; do python train.py && break; echo "attempt $i failed, trying again"; done; echo finished',
+            f"{UNET}\nattempt 1 failed, trying again\n{UNET}\nattempt 2 failed, trying again\nfinished",
+        ),
+        (
+            "python train.py > log 2>&1; tail -n 5 log; echo step log shown",
+            "\n".join([*UNET.split("\n")[1:], "step log shown"]),
+        ),
+        ("/opt/run.sh", f"{UNET}\n[run] step: copy logs\nupload: a\nupload: b\nupload: c\nupload: d\n[run] step: end"),
+        (
+            "bash /opt/run.sh --lr 1",
+            f"{UNET}\n[2026-12-01 00:41:20] training step finished\na\nb\nc\nd\n[00:41:21] end",
+        ),
+        ("exec python launch.py", f"{UNET}\n[launch] training step of worker finished, exit code 1\n[launch] bye"),
+    ],
+)
+def test_an_exception_is_not_hidden_by_what_a_script_prints_after_a_training_that_failed(script: str, log: str) -> None:
+    """The exit code is lost in a pipe, in a loop, or between commands, and no line after the exception is of a training."""
+    world = world_of("succeeded-with-exception")
+    is_python = script.startswith("exec python")
+    command = script.split()[1:] if is_python else ["bash", "-c", script]
+    world.workers["template"]["spec"]["containers"][0] |= {"command": command, "args": []}
+    world.logs["mnist-worker-0", "tensorflow"] = f"loading 312 studies\n{log}\n"
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"]
+    assert 'ValueError: Input 0 of layer "unet3d" is incompatible with the layer' in found[0].title
+
+
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        (f"{TEE}; echo done", "Epoch 1/3 - loss: 0.21 - val_loss: 0.31\nSaved model\ndone"),
+        (f"{TEE}; echo 'Step 2/2: done'", "step 400\nstep 500\nStep 2/2: done"),
+        ("/opt/run.sh", "iter 20/1000 d_cost 0.3\n[run] step: copy logs\nend"),
+        ('for i in 1 2 3; do echo "Epoch $i/3 - loss: 0.2$i"; done; echo saved', "Epoch 3/3 - loss: 0.23\nsaved"),
+        (f"{TEE} | ts; echo done", "312.4 images/s\nsaved\ndone"),
+        (f"{TEE}; echo done", " 40%|####      | 40/100 [00:10<00:15,  4.00it/s]\ndone"),
+        (f"{TEE}; echo done", '{"epoch": 3, "val_auc": 0.91}\ndone'),
+        ("exec python train.py", "retried with the cached copy\nsaved"),
+    ],
+)
+def test_an_exception_after_which_a_training_went_on_is_not_warned_about(script: str, then: str) -> None:
+    world = world_of("succeeded-with-exception")
+    command = script.split()[1:] if script.startswith("exec") else ["bash", "-c", script]
+    world.workers["template"]["spec"]["containers"][0] |= {"command": command, "args": []}
+    log = f"{UNET}\n{then}\n"
+    world.logs["mnist-worker-0", "tensorflow"] = behind("Dec 01 00:41:# ", log) if "| ts" in script else log
+    assert ids_of(world) == []
+
+
 @pytest.mark.parametrize(
     ("log", "minutes", "line"),
     [
