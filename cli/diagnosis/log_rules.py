@@ -268,6 +268,12 @@ LOG_OF_PEER_GONE: Final = (
     ManifestChange("set spec.runPolicy.cleanPodPolicy: None, which keeps the pods and their logs when the job ends"),
 )
 """The advice if the pod of the replica that ended first is gone."""
+PEER_RAISED: Final = "Stopped because {peer} had failed ({who}): {name}"
+LOG_OF_PEER: Final = (
+    LOGS,
+    ManifestChange("correct the cause of the exception, in the image, the command or the template", recreate=False),
+)
+"""The title and the advice if the other replica still waits at its exit after an exception."""
 PEER_AWAY: Final = _log(
     "peer-unreachable",
     763,

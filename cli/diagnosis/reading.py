@@ -182,7 +182,9 @@ _LOGFMT: Final = re.compile(
     re.IGNORECASE,
 )
 _SEVERE: Final = frozenset({"ERROR", "ERR", "CRITICAL", "FATAL", "PANIC", "ALERT", "EMERGENCY"})
-_NO_REASON: Final = re.compile(r"[=-]+$|Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
+_NO_REASON: Final = re.compile(
+    r"[=-]+$|Detected at node|Node: |<stack traces|\s|•|Stack trace for op|(Call a|A)rguments received"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,9 @@ class _Message:
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
         if words.endswith(_ORIGINAL):
-            words = next((line for line in self.lines[1:] if line), words)
+            words = next(
+                (line for line in self.lines[1:] if not (_WRAPPED.match(line) or _NO_REASON.match(line))), words
+            )
         if _SEVERAL_ROOTS.match(words):
             words = next((line.strip() for line in self.lines if _ROOT_ERROR.match(line)), words)
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))

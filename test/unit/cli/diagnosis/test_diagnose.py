@@ -18,6 +18,7 @@ from tfjob_operator.api.v1.types import InvalidSpec, Mistake
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
 from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagnose
+from tfjob_operator.cli.diagnosis.facts import LastLine
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, PROBLEMS
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
@@ -2873,6 +2874,82 @@ def test_an_exception_after_which_a_training_went_on_is_not_warned_about(script:
     log = f"{UNET}\n{then}\n"
     world.logs["mnist-worker-0", "tensorflow"] = behind("Dec 01 00:41:# ", log) if "| ts" in script else log
     assert ids_of(world) == []
+
+
+RESTORED: Final = (
+    f"{UNET.rpartition('ValueError')[0]}tensorflow.python.framework.errors_impl.NotFoundError: Restoring from checkpoint "
+    "failed. This is most likely due to a Variable name or other graph key that is missing from the checkpoint. Please ensure that you "
+    "have not altered the graph expected based on the checkpoint. "
+    "Original error:\n\nGraph execution error:\n\n"
+    "Key dnn/hiddenlayer_2/kernel not found in checkpoint\n\t [[node save/RestoreV2 (defined at /opt/reco/train.py:198) ]]"
+)
+
+
+def test_the_key_that_a_checkpoint_lacks_is_named_below_two_headers() -> None:
+    world = world_of()
+    world.failed(1, log=RESTORED)
+    assert first_of(world).title.endswith("NotFoundError: Key dnn/hiddenlayer_2/kernel not found in checkpoint")
+
+
+ECC: Final = (
+    "2026-12-01 00:41:19.882310: E external/local_xla/xla/stream_executor/cuda/cuda_event.cc:29] Error polling for event "
+    "status: failed to query event: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered / "
+    "2026-12-01 00:41:19.882361: F tensorflow/core/common_runtime/device/device_event_mgr.cc:223] Unexpected Event status: 1 / Fatal Python error: Aborted"
+)
+LOST_PEER: Final = (
+    f"{UNET.rpartition('ValueError')[0]}tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:\n\n"
+    "Detected at node CollectiveReduceV2 defined at (most recent call last):\n<stack traces unavailable>\nCollective ops is "
+    "aborted by: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.244.0.44:2222: Failed to connect to remote "
+    "host: Connection refused"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "minutes", "is_told"),
+    [
+        (134, f": {ECC}", 10.1, True),
+        (134, f": {ECC}", 40, False),  # it ran again for half an hour
+        (134, "", 10.1, False),
+        (143, ": terminated", 10.1, False),
+        (1, ": UnavailableError: Socket closed / /job:worker/replica:0/task:1", 10.1, False),
+    ],
+)
+def test_the_event_of_the_replica_that_failed_first_is_the_cause_if_its_pod_and_log_are_gone(
+    code: int, words: str, minutes: float, is_told: bool
+) -> None:
+    """With restartPolicy ExitCode its pod is recreated, and deleted at the end of the job."""
+    world = world_of()
+    world.failed(1, log=LOST_PEER)
+    del world.pods["mnist-worker-0"]
+    world.status["restarts"] = [{"type": "Worker", "index": 0, "carried": 1}]
+    message = f"Pod: team.mnist-worker-0 exited with code {code}{words}"
+    world.job_event("ExitedWithCode", message, type_="Normal", minutes=minutes)
+    first, *others = diagnose(world.evidence()).causes
+    assert (first.id == "gpu-hardware-error") is is_told
+    lost = others[0] if is_told else first
+    assert lost.title == f"Stopped because another replica ended: mnist-worker-0 ({WORKER})"
+    assert ("is deleted with its pod" in str(lost.to_do)) is not is_told
+    if is_told:
+        assert "CUDA_ERROR_ECC_UNCORRECTABLE" in first.title
+        assert "ExitedWithCode" in str(first.evidence)
+
+
+def test_a_peer_that_waits_at_its_exit_after_an_exception_is_the_cause_with_the_exception() -> None:
+    """A process of JAX does; the job has failed meanwhile, and cleanPodPolicy None lets the pod run."""
+    world = world_of()
+    lost = (
+        "F1201 00:41:40.120402      72 client.h:80] Terminating process because the JAX distributed service detected fatal "
+        "errors. absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"
+        "/job:jax_worker/replica:0/task:0\nThe tasks have crashed."
+    )
+    world.failed(134, log=lost)
+    world.last_lines["mnist-worker-0"] = LastLine(None, log=RAISED)
+    first = first_of(world)
+    assert first.title == f"Stopped because mnist-worker-0 had failed ({WORKER}): ValueError: bad shard 7"
+    assert "log of mnist-worker-0" in first.evidence[0]
+    assert "logs mnist-worker-0 " in first.to_do[0]
+    world.last_lines["mnist-worker-0"] = LastLine(None, log=f"{RAISED}step 7")
+    assert first_of(world).title == f"Stopped because another replica ended: mnist-worker-0 ({WORKER})"
 
 
 @pytest.mark.parametrize(
