@@ -69,6 +69,8 @@ _TRIES_AGAIN: Final = re.compile(
 """In a line by which a script says that it starts a program again: the program has said why."""
 _RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.IGNORECASE)
 _MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
+# xla: xla/service/rendezvous.cc, which also says if it was wrong
+_STUCK: Final = re.compile(r"\bmay be stuck\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _LOSS: Final = re.compile(
@@ -240,6 +242,12 @@ def missing_ranks(log: str) -> tuple[int, str]:
     last = max((number for number, line in enumerate(lines) if trains(line)), default=-1)
     ranks = _MISSING_RANKS.findall("\n".join(lines[last + 1 :]))
     return (len(ranks), f"waiting for remainder of ranks; missing ranks: {ranks[-1]}") if len(ranks) > 1 else (0, "")
+
+
+def stuck(log: str) -> str:
+    """Return the last line of a log if XLA says there that an operation of all replicas may be stuck; "" otherwise."""
+    last = plain(log).rstrip().rpartition("\n")[2]
+    return last if _STUCK.search(last) else ""
 
 
 def without_heartbeat(log: str) -> str:
