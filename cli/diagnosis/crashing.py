@@ -224,8 +224,8 @@ def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
         for event, end in events
         if end is not None and end.pod not in affected and _explains_loss(facts, event, end)
     }
-    for event, end in killed.values():
-        yield of_exit_event(facts, event, end, loops=0)
+    for gone in killed.values():
+        yield of_exit_event(facts, *gone, loops=0)
     yield from _never_ran(facts, {*affected, *killed})
     for pod in facts.pods:
         for each in list(exits_of(pod))[:1] if pod.metadata.name not in {*affected, *killed} else ():

@@ -2878,8 +2878,8 @@ def test_an_exception_after_which_a_training_went_on_is_not_warned_about(script:
 
 RESTORED: Final = (
     f"{UNET.rpartition('ValueError')[0]}tensorflow.python.framework.errors_impl.NotFoundError: Restoring from checkpoint "
-    "failed. This is most likely due to a Variable name or other graph key that is missing from the checkpoint. Please ensure that you "
-    "have not altered the graph expected based on the checkpoint. "
+    "failed. This is most likely due to a Variable name or other graph key that is missing from the checkpoint. Please ensure "
+    "that you have not altered the graph expected based on the checkpoint. "
     "Original error:\n\nGraph execution error:\n\n"
     "Key dnn/hiddenlayer_2/kernel not found in checkpoint\n\t [[node save/RestoreV2 (defined at /opt/reco/train.py:198) ]]"
 )
@@ -2894,7 +2894,8 @@ def test_the_key_that_a_checkpoint_lacks_is_named_below_two_headers() -> None:
 ECC: Final = (
     "2026-12-01 00:41:19.882310: E external/local_xla/xla/stream_executor/cuda/cuda_event.cc:29] Error polling for event "
     "status: failed to query event: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered / "
-    "2026-12-01 00:41:19.882361: F tensorflow/core/common_runtime/device/device_event_mgr.cc:223] Unexpected Event status: 1 / Fatal Python error: Aborted"
+    "2026-12-01 00:41:19.882361: F tensorflow/core/common_runtime/device/device_event_mgr.cc:223] Unexpected "
+    "Event status: 1 / Fatal Python error: Aborted"
 )
 LOST_PEER: Final = (
     f"{UNET.rpartition('ValueError')[0]}tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:\n\n"
@@ -2920,7 +2921,8 @@ def test_the_event_of_the_replica_that_failed_first_is_the_cause_if_its_pod_and_
     """With restartPolicy ExitCode its pod is recreated, and deleted at the end of the job."""
     world = world_of()
     world.failed(1, log=LOST_PEER)
-    del world.pods["mnist-worker-0"]
+    for number, pod in enumerate(world.pods.values()):
+        pod["status"]["podIP"] = f"10.244.0.{90 + number}"  # that of the log is of the pod that is gone
     world.status["restarts"] = [{"type": "Worker", "index": 0, "carried": 1}]
     message = f"Pod: team.mnist-worker-0 exited with code {code}{words}"
     world.job_event("ExitedWithCode", message, type_="Normal", minutes=minutes)
@@ -2928,10 +2930,12 @@ def test_the_event_of_the_replica_that_failed_first_is_the_cause_if_its_pod_and_
     assert (first.id == "gpu-hardware-error") is is_told
     lost = others[0] if is_told else first
     assert lost.title == f"Stopped because another replica ended: mnist-worker-0 ({WORKER})"
-    assert ("is deleted with its pod" in str(lost.to_do)) is not is_told
     if is_told:
         assert "CUDA_ERROR_ECC_UNCORRECTABLE" in first.title
         assert "ExitedWithCode" in str(first.evidence)
+        del world.pods["mnist-worker-0"]  # deleted at the end of the job
+        assert first_of(world).id == "gpu-hardware-error"
+        assert "is deleted with its pod" not in str(diagnose(world.evidence()).causes[1].to_do)
 
 
 def test_a_peer_that_waits_at_its_exit_after_an_exception_is_the_cause_with_the_exception() -> None:
@@ -2992,6 +2996,78 @@ def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: st
     found = diagnose(world.evidence()).causes
     assert [each.id for each in found] == ["running-after-exception"] * bool(line)
     assert not found or line in found[0].title
+
+
+REGISTRY_DNS: Final = (
+    'Failed to pull image "harbor.imaging.internal/team/seg:1.0": rpc error: code = Unknown desc = failed to pull and unpack '
+    'image "harbor.imaging.internal/team/seg:1.0": failed to resolve reference "harbor.imaging.internal/team/seg:1.0": '
+    'failed to do request: Head "https://harbor.imaging.internal/v2/team/seg/manifests/1.0": dial tcp: lookup '
+    "harbor.imaging.internal on 10.255.255.53:53: read udp 10.88.0.2:41233->10.255.255.53:53: i/o timeout"
+)
+
+
+@pytest.mark.parametrize("path", ["team/seg:1.0", f"{'team/' * 40}seg:1.0"])
+def test_a_registry_that_a_node_cannot_resolve_is_told_with_the_end_of_the_message(path: str) -> None:
+    """containerd repeats the image, and Go gives the cause last."""
+    world = world_of()
+    image = f"harbor.imaging.internal/{path}"
+    world.waiting("ImagePullBackOff", f'Back-off pulling image "{image}"')
+    world.container()["image"] = image
+    world.pod_event("Failed", REGISTRY_DNS.replace("team/seg:1.0", path))
+    first = first_of(world)
+    assert "is unreachable: the node cannot resolve harbor.imaging.internal (mnist-worker-1)" in first.title
+    assert first.evidence[0].endswith("10.255.255.53:53: i/o timeout")
+    assert "name servers" in first.to_do[0]
+
+
+def test_a_secret_for_pulls_that_the_template_names_is_to_be_checked_and_not_added() -> None:
+    """The kubelet pulls without a Secret that does not exist; older ones record no event about it."""
+    world = world_of()
+    image = "localhost:5000/private/seg:3.1"
+    world.waiting("ImagePullBackOff", f'Back-off pulling image "{image}"')
+    world.container()["image"] = image
+    denied = "pulling from host localhost:5000 failed with status code [manifests 3.1]: 401 Unauthorized"
+    world.pod_event("Failed", f'Failed to pull image "{image}": rpc error: code = Unknown desc = {denied}')
+    assert "Add the Secret to imagePullSecrets" in steps_of(world)
+    world.workers["template"]["spec"]["imagePullSecrets"] = [{"name": "regcred"}]
+    assert first_of(world).id == "image-no-right"
+    assert "The template pulls with Secret regcred: check that it exists" in steps_of(world)
+    assert "create secret docker-registry regcred " in steps_of(world)
+    assert "Add the Secret" not in steps_of(world)
+
+
+STUCK: Final = (
+    "E1201 00:42:11.551903     211 rendezvous.cc:100] This thread has been waiting for `acquire clique for rank 0; "
+    "clique=devices=[0,1]; stream=0; run_id=1804289383` for 20 seconds and may be stuck. Expected 2 threads to join the "
+    "rendezvous, but not all of them arrived on time."
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "seconds", "is_told"),
+    [
+        (f"Epoch 1/30\n{STUCK}", 35, True),
+        (f"Epoch 1/30\n{STUCK}", 20, False),
+        (
+            f"{STUCK}\nE1201 00:42:12.0 211 rendezvous.cc:115] Thread is unstuck! Warning above was a false-positive.",
+            35,
+            False,
+        ),
+        (f"{STUCK}\nEpoch 2/30", 35, False),
+    ],
+)
+def test_an_operation_of_all_replicas_that_may_be_stuck_is_noticed_after_half_a_minute(
+    log: str, seconds: float, is_told: bool
+) -> None:
+    world = world_of()
+    world._written(seconds / 60, log)
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["running-after-exception"] * is_told
+    if is_told:
+        assert found[0].title.startswith(f"Running, but it may be stuck ({WORKER}, 35s ago): ")
+        assert "This thread has been waiting for `acquire clique" in found[0].title
+        assert "kubectl tfjob logs mnist -n team" in steps_of(world)
+        assert "kubectl tfjob restart mnist -n team" in steps_of(world)
 
 
 @pytest.mark.parametrize(
@@ -3483,7 +3559,7 @@ def test_a_container_whose_image_cannot_be_pulled_beside_a_training_is_named_wit
         world.pod_event("Failed", f'Failed to pull image "{image}": {refused}', name)
     first = first_of(world)
     assert first.id == "image-registry-unreachable"
-    assert first.title.endswith(" is unreachable (container fluent-bit of 2 pods)")
+    assert first.title.endswith(" cannot resolve registry.example.com (container fluent-bit of 2 pods)")
     assert "edited template; work since their last checkpoint is lost: kubectl -n team delete pod" in steps_of(world)
 
 
@@ -4016,6 +4092,35 @@ def test_a_readiness_probe_that_fails_does_not_stop_the_training(has_event: bool
     assert "The training runs: " in steps
     assert "Correct or remove readinessProbe" in steps
     assert " delete pod" not in steps
+
+
+@pytest.mark.parametrize("message", ["Readiness probe failed: ", "Readiness probe failed: connection refused", ""])
+@pytest.mark.parametrize("minutes", [0.5, 9, 12])
+def test_a_replica_that_starts_slowly_is_no_fault_until_ten_minutes_after_its_start(
+    message: str, minutes: float
+) -> None:
+    """A program that compiles, or loads data, is not ready for a while; a probe may print nothing."""
+    world = world_of()
+    world.pods[WORKER]["spec"]["containers"][0]["readinessProbe"] = {"exec": {"command": ["test", "-f", "/tmp/ready"]}}
+    world.container().update(ready=False, state={"running": {"startedAt": ago(minutes)}})
+    if message:
+        world.pod_event("Unhealthy", message, minutes=0.1, first=minutes, count=6)
+    first = first_of(world)
+    is_young = minutes < 10
+    assert first.severity is (Severity.INFO if is_young else Severity.WARNING)
+    assert ("Not ready yet (mnist-worker-1): its readiness probe fails, " in first.title) is is_young
+    assert not first.title.endswith(":")
+    assert " delete pod" not in steps_of(world)
+    assert ("logs mnist-worker-1" in steps_of(world)) is is_young
+
+
+def test_a_startup_probe_that_fails_and_has_not_killed_is_no_fault_either() -> None:
+    world = world_of()
+    world.container().update(ready=False, state={"running": {"startedAt": ago(1)}})
+    world.pod_event("Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503", minutes=0.1)
+    assert "Not ready yet (mnist-worker-1): its startup probe fails, " in first_of(world).title
+    world.pod_event("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 503", minutes=0.05)
+    assert first_of(world).title.startswith("Liveness probe failed")
 
 
 def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> None:
