@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from tfjob_operator.api.v1.constants import BACKEND_VARIABLES, CONTAINER_NAME
+from tfjob_operator.api.v1.constants import BACKEND_VARIABLES, CONTAINER_NAME, TF_CONFIG
 from tfjob_operator.cli.model.facts import listed, mapping
 
 _SHELL: Final = re.compile(r"(/\S*/)?(ba|da|a)?sh")
@@ -14,6 +14,7 @@ _SCRIPT: Final = re.compile(r"-[a-z]*c")
 _INTERPRETER: Final = re.compile(r"(/\S*/)?(python[\d.]*|(ba)?sh|torchrun|accelerate)")
 
 
+_LOOPBACK: Final = re.compile(r"\"(?:localhost|127\.[\d.]{1,11})(?::\d{1,5})?\"")
 _PRINTS: Final = re.compile(
     r"\b(?:echo|printf)\b((?:[ \t]|\"(?:[^\"\\]|\\.)*\"|'[^']*'|`[^`]*`|\$\([^()]*\)|[^\s;|&<>()\"'\\`]|\\.)+)",
     re.DOTALL,
@@ -98,6 +99,19 @@ def ignored_arguments(spec: Mapping[str, Any]) -> Iterator[IgnoredArguments]:
             arguments = " ".join(filter(None, rest))
             if arguments and _SHELL.fullmatch(shell) and _SCRIPT.fullmatch(option) and _INTERPRETER.fullmatch(script):
                 yield IgnoredArguments(key, number, container, shell.rpartition("/")[2], script, arguments)
+
+
+def loopback_clusters(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the replica types of a v1 specification whose template sets a TF_CONFIG with several addresses of localhost.
+
+    Processes of one pod can reach each other by them, and no other replica.
+    """
+    for key, replica in mapping(spec.get("tfReplicaSpecs")).items():
+        for container in listed(mapping(mapping(mapping(replica).get("template")).get("spec")).get("containers")):
+            own = listed(container.get("env")) if container.get("name") == CONTAINER_NAME else []
+            values = (each.get("value") for each in own if each.get("name") == TF_CONFIG)
+            if any(isinstance(value, str) and len(_LOOPBACK.findall(value)) > 1 for value in values):
+                yield key
 
 
 def process_counts(spec: Mapping[str, Any]) -> Iterator[ProcessCount]:
