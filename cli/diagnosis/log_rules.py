@@ -567,7 +567,7 @@ _HOST: Final = re.compile(
     r"\bhost='(?P<urllib>[^'\s]{1,253})'|"
     r"\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
     r"(?:resolve (?:host: |hostname )?'?|resolution failed for |lookup (?!address information)|"
-    r"server at \"|connecting to |Connection to |ipv4:)"
+    r"server at \"|server on '|connecting to |Connection to |ipv4:)"
     r"(?P<host>[\w.-]{1,253}\w)"
 )
 # CPython: an error of a socket, without the host

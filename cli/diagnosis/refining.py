@@ -64,7 +64,7 @@ _ENDS_THE_JOB: Final = (
 )
 
 
-_SERVICE: Final = re.compile(r"\.svc(?:\.|$)")
+_SERVICE: Final = re.compile(r"^(?P<name>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})\.svc(?:\.|$)")
 _OTHER_SERVICE: Final = ManifestChange("correct the host in args or env if the Service has another name or namespace")
 _ADDRESSES: Final = tuple(address for address, *_ in BACKEND_VARIABLES)
 _CLUSTER_DNS: Final = ManifestChange(
@@ -148,9 +148,11 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
         return _peer_missing(facts, problem, pod)
     if problem.id in _SHM_TITLES and _mounts_shm(pod_spec_of(facts, pod), container):
         problem = replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
-    if problem.id in {"external-host-unreachable", "external-name-unresolved"} and _SERVICE.search(host_in(words)[0]):
+    is_outside = problem.id in {"external-host-unreachable", "external-name-unresolved"}
+    if is_outside and (match := _SERVICE.match(host_in(words)[0])) is not None:
         title = problem.title.replace("an external host", "a Service").replace("external host", "Service")
-        problem = replace(problem, title=title, to_do=(*problem.to_do[:-1], _OTHER_SERVICE))
+        look = f"Look for the Service: kubectl -n {match['namespace']} get service {match['name']}"
+        problem = replace(problem, title=title, to_do=(LOGS, look, _OTHER_SERVICE, *problem.to_do[1:-1]))
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
     if problem.id == "segmentation-fault" and words.startswith(_FAULT):

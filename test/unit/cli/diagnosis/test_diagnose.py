@@ -3,7 +3,7 @@
 import re
 from copy import deepcopy
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, Final
 
@@ -3034,6 +3034,52 @@ def test_a_secret_for_pulls_that_the_template_names_is_to_be_checked_and_not_add
     assert "The template pulls with Secret regcred: check that it exists" in steps_of(world)
     assert "create secret docker-registry regcred " in steps_of(world)
     assert "Add the Secret" not in steps_of(world)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_told"),
+    [
+        ('{"chief":["localhost:2222"],"ps":["localhost:2223"],"worker":["localhost:2224"]}', True),
+        ('{"worker":["127.0.0.1:2222","127.0.0.1:2223"]}', True),
+        ('{"worker":["localhost:2222"]}', False),  # a process of its own
+        ('{"worker":["mnist-worker-0.team.svc:2222","mnist-worker-1.team.svc:2222"]}', False),
+    ],
+)
+def test_a_tf_config_that_names_localhost_instead_of_the_replicas_is_a_warning_at_once(
+    cluster: str, is_told: bool
+) -> None:
+    world = world_of()
+    world.workers["replicas"] = 1
+    del world.pods[WORKER]
+    (container,) = world.workers["template"]["spec"]["containers"]
+    value = f'{{"cluster":{cluster},"task":{{"type":"worker","index":0}}}}'
+    container["env"] = [{"name": "TF_CONFIG", "value": value}]
+    assert ids_of(world) == ["tf-config-equal"] * is_told
+    if is_told:
+        title = "TF_CONFIG in the template of Worker has addresses of localhost, where no other of 2 replicas is"
+        assert first_of(world).title == title
+        assert "emove TF_CONFIG from env" in steps_of(world)
+        del world.spec["tfReplicaSpecs"]["PS"]
+        assert ids_of(world) == []
+
+
+def test_a_database_in_another_namespace_is_looked_for_there() -> None:
+    world = world_of()
+    raised = "Can't connect to MySQL server on 'feature-db.data.svc' ([Errno -2] Name or service not known)"
+    world.failed(1, log=f'{TRACE}pymysql.err.OperationalError: (2003, "{raised}")')
+    first = first_of(world)
+    assert first.title == f"Name of a Service does not resolve: feature-db.data.svc ({WORKER})"
+    assert first.to_do[1] == "Look for the Service: kubectl -n data get service feature-db"
+    assert "job-name=mnist" not in steps_of(world)
+
+
+def test_a_hang_is_told_before_the_permission_that_the_operator_lacks_to_notice_it() -> None:
+    world = world_of("logs-unavailable")
+    for number in (0, 1):
+        world.last_lines[f"mnist-worker-{number}"] = LastLine(
+            datetime.fromisoformat(ago(11)), "Waiting for model to be ready"
+        )
+    assert ids_of(world) == ["no-log-output", "logs-unavailable"]
 
 
 STUCK: Final = (
