@@ -132,6 +132,7 @@ NO_LOGS: Final = warning(
     "The job has progressDeadlineSeconds, and the addon `logs` is missing",
     "Ask your cluster administrator to run: kubectl apply -k manifests/addons/logs",
     "If the addon was applied after this event, nothing is left to do: the operator records the event only once",
+    rank=912,
 )
 REQUEST_IGNORED: Final = warning(
     "restart-request-ignored",

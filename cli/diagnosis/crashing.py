@@ -17,7 +17,7 @@ from tfjob_operator.api.v1.constants import (
     exit_of,
 )
 from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec
-from tfjob_operator.cli.diagnosis import log_rules, refining, starting
+from tfjob_operator.cli.diagnosis import log_rules, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import (
     LOGS,
 )
@@ -46,6 +46,7 @@ from tfjob_operator.cli.diagnosis.exits import (
     of_exit_event,
     probes,
     taken,
+    words_of,
 )
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import matched, of_pod
@@ -94,6 +95,8 @@ _OWN_ERROR: Final = re.compile(
     r"NotADirectory|Unicode(De|En)code|JSONDecode|Overflow)Error\b"
 )
 """Exceptions of Python that the loss of another process does not raise."""
+_BEFORE_S: Final = 600.0
+"""A replica that failed longer before the end of its job is not why others lost their connection to it."""
 _SKEW_S: Final = 10.0
 """How far the clocks of operator and API server may differ."""
 _AGAIN: Final = 2
@@ -176,10 +179,37 @@ def _with_peers(facts: Facts, findings: Sequence[Finding]) -> Iterator[Finding]:
             words = finding.values["words"].removeprefix(": ")
             yield replace(finding, problem=log_rules.PEER_AWAY, key="", values={**finding.values, "name": words})
         elif others and finding.problem.id == log_rules.PEER_FAILED.id:
-            yield replace(finding, values={**finding.values, "name": safe_name(others[0].affected)})
+            problem = finding.problem
+            if problem.to_do == log_rules.LOG_OF_PEER_GONE:
+                problem = replace(problem, to_do=log_rules.LOG_OF_PEER_GONE[:1])
+            yield replace(finding, problem=problem, values={**finding.values, "name": safe_name(others[0].affected)})
+        elif finding.problem.id == log_rules.PEER_FAILED.id:
+            yield _with_log_of_peer(facts, finding)
         else:
             yield finding
     yield from others
+
+
+def _with_log_of_peer(facts: Facts, finding: Finding) -> Finding:
+    """Return that a replica lost a peer, with the exception in the log of a peer that still runs, if it has one.
+
+    At its exit, a process of JAX waits for the others.
+    """
+    for pod in facts.pods:
+        name = pod.metadata.name
+        last = facts.evidence.last_lines.get(name) if name != finding.affected and is_up(pod) else None
+        if last is None or not (words := reading.last_exception(last.log, logged=False)):
+            continue
+        values = {"pod": name, "container": CONTAINER_NAME, "previous": "false", "peer": name}
+        problem = replace(finding.problem, title=log_rules.PEER_RAISED, to_do=log_rules.LOG_OF_PEER)
+        seen = f"log of {safe_name(name)}: {quote(last.log)}"
+        return replace(
+            finding,
+            problem=problem,
+            proofs=(seen, *finding.proofs),
+            values={**finding.values, **values, "name": shorten(value(words))},
+        )
+    return finding
 
 
 def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
@@ -189,9 +219,13 @@ def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
     """
     ended_at = facts.job.status.completion_time
     events = ((event, exit_of(event.message)) for event in facts.job_events(EventReason.EXITED_WITH_CODE))
-    killed = {end.pod: (event, end) for event, end in events if end is not None and end.reason == "OOMKilled"}
-    for name in killed.keys() - set(affected):
-        yield of_exit_event(facts, *killed[name], loops=0)
+    killed = {
+        end.pod: (event, end)
+        for event, end in events
+        if end is not None and end.pod not in affected and _explains_loss(facts, event, end)
+    }
+    for gone in killed.values():
+        yield of_exit_event(facts, *gone, loops=0)
     yield from _never_ran(facts, {*affected, *killed})
     for pod in facts.pods:
         for each in list(exits_of(pod))[:1] if pod.metadata.name not in {*affected, *killed} else ():
@@ -209,6 +243,17 @@ def _before_peer(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:
                 was_killed = end.ended.exit_code in SIGNAL_OF and end.ended.reason != "OOMKilled"
                 if not _is_about_peer(other) and not was_killed:
                     yield other
+
+
+def _explains_loss(facts: Facts, event: EventDetails, end: PodExit) -> bool:
+    """Return True if an event ExitedWithCode, of a pod that is gone, tells why others lost their connection to it."""
+    if end.reason == "OOMKilled":
+        return True
+    ended_at = facts.job.status.completion_time
+    before_s = 0.0 if ended_at is None or event.at is None else seconds_between(event.at, ended_at)
+    if end.code in {0, *SIGNAL_OF} or not words_of(event, end) or not -_SKEW_S <= before_s <= _BEFORE_S:
+        return False
+    return not _is_about_peer(of_exit_event(facts, event, end, loops=0))
 
 
 def _never_ran(facts: Facts, affected: Collection[str]) -> Iterator[Finding]:

@@ -33,6 +33,8 @@ _OF_JOB: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of messages about the connections between replicas."""
+_COLLECTIVE: Final = re.compile(r"collective|all_?reduce|\bnccl\b|\bgloo\b", re.IGNORECASE)
+"""Operations of all replicas, which connect to no other host."""
 _ADDRESS: Final = re.compile(r"[\d.]+")
 """Of a replica that is gone, if the log names tasks: TensorFlow reaches other hosts by their names."""
 _PROCESS: Final = re.compile(r"(?:/job:jax_worker/replica:0/task:)?(\d{1,9})|leader task|CoordinationService/Heartbeat")
@@ -84,7 +86,8 @@ def by_log(
             more |= {**reached[-1].groupdict(), "processes": str(processes), "name": last.line}
             return replace(problem, title=log_rules.NOT_ALL_OF_JAX, to_do=log_rules.JOIN_OF_JAX), "", more, ()
     host, by_http = (key, False) if key and problem is log_rules.PEER_UNKNOWN else log_rules.host_in(last.line)
-    is_task = _TASK.search(last.line) is not None or (_ADDRESS.fullmatch(host) is not None and "/job:" in end.words)
+    is_of_job = "/job:" in end.words or _COLLECTIVE.search(last.line) is not None
+    is_task = _TASK.search(last.line) is not None or (_ADDRESS.fullmatch(host) is not None and is_of_job)
     if host and problem in log_rules.OUTSIDE and not (facts.is_replica(host, by_http=by_http) or is_task):
         problem, key, more["name"] = log_rules.OUTSIDE[problem], host, host
     elif problem in log_rules.OUTSIDE.values():

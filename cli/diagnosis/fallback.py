@@ -18,6 +18,7 @@ from tfjob_operator.cli.diagnosis.causes import (
     Finding,
     ManifestChange,
     Problem,
+    Severity,
     WhileRunning,
     error,
     info,
@@ -28,7 +29,7 @@ from tfjob_operator.cli.diagnosis.rows import of_event, of_pod
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
-from tfjob_operator.cli.model.pods import condition_of, exits_of, is_up, statuses
+from tfjob_operator.cli.model.pods import condition_of, exits_of, is_up, running_since, statuses
 from tfjob_operator.cli.model.words import quote, safe_name
 
 _CORRECT: Final = ManifestChange("correct in the template what the message names")
@@ -107,6 +108,12 @@ _OF_READINESS: Final = (
     ),
 )
 """The advice if the training runs, and a readiness probe fails."""
+_NOT_YET: Final = "Not ready yet ({who}): its {kind} probe fails, {age} after its container started"
+_OF_START: Final = (
+    "A program that loads data or compiles is not ready for a while; no readiness probe restarts a container",
+    LOGS,
+)
+"""The title and the advice while a replica may still be starting."""
 NO_NODE: Final = error(
     "node-missing",
     "Node {node} does not exist ({who})",
@@ -143,6 +150,8 @@ _OF_NODE_NAME: Final = (
 
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
+_STARTS_S: Final = 600.0
+"""A replica that is not ready for this long after its start is no longer just starting."""
 _LONG: Final = 160
 """A longer message of a hook is quoted from its exit code on, which follows the command."""
 TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})
@@ -261,12 +270,28 @@ def _warned(facts: Facts, pod: PodDetails) -> Finding | None:
         if each.type == "Warning" and not (each.reason == "FailedScheduling" and pod.spec.node_name)
     ]
     for event in sorted(warnings, key=lambda each: each.reason != "BackOff")[-1:]:
-        head, _, rest = event.message.partition(": ")
-        is_probe = head.endswith((" probe failed", " probe errored")) and bool(rest)
+        head = event.message.partition(": ")[0].rstrip(": ")  # a probe may print nothing
+        is_probe = head.endswith((" probe failed", " probe errored"))
         is_readiness = is_probe and head.startswith("Readiness") and is_up(pod)
+        kind = head.partition(" ")[0].lower()
+        if is_probe and kind in {"readiness", "startup"} and (values := _starting(facts, pod, kind)):
+            return of_event(facts, _not_yet(WARNED), event, pod, key=kind, **values)
         problem = replace(WARNED, to_do=_OF_READINESS) if is_readiness else WARNED
         return _quoted(facts, pod, event, problem, head if is_probe else event.reason)
     return None
+
+
+def _starting(facts: Facts, pod: PodDetails, kind: str) -> dict[str, str]:
+    """Return the values about a replica that may still be starting; empty if it has run for long, or does not run."""
+    age_s = facts.age_s(running_since(pod)) if is_up(pod) else None
+    if age_s is None or age_s >= _STARTS_S:
+        return {}
+    return {"kind": kind, "age": duration(age_s), "container": CONTAINER_NAME, "previous": "false"}
+
+
+def _not_yet(problem: Problem) -> Problem:
+    """Return the problem of a replica that is not ready as information about its start."""
+    return replace(problem, severity=Severity.INFO, title=_NOT_YET, to_do=_OF_START)
 
 
 def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
@@ -290,6 +315,8 @@ def _unready(facts: Facts, pod: PodDetails) -> Finding | None:
     words = f"its containers are ready, and its node {node} is not" if known.is_on_lost_node else quote(ready.message)
     seen = f"condition Ready is {safe_name(ready.status)} {safe_name(ready.reason)}: {quote(ready.message)}"
     by_probe = not known.is_on_lost_node and any(container.readiness_probe for container in pod.spec.containers or ())
+    if by_probe and (values := _starting(facts, pod, "readiness")):
+        return of_pod(_not_yet(NOT_READY), pod, seen, **values)
     problem = replace(NOT_READY, to_do=_OF_READINESS) if by_probe and is_up(pod) else NOT_READY
     return of_pod(problem, pod, seen, words=words or "its condition Ready is False", node=node or "NODE")
 
@@ -343,7 +370,7 @@ def _recent(facts: Facts, pod: PodDetails) -> list[EventDetails]:
 
 
 def _quoted(facts: Facts, pod: PodDetails, event: EventDetails, problem: Problem, reason: str) -> Finding:
-    words = value(event.message.removeprefix(f"{reason}: "))
+    words = value(event.message.removeprefix(f"{reason}:"))
     how = words.find("exited with ")
     words = shorten(words[how if len(words) > _LONG and how >= 0 else 0 :]) or "no message"
     return of_event(facts, problem, event, pod, key=reason, reason=reason, words=words)

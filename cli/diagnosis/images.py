@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
+
+from msgspec import structs
 
 from tfjob_operator.api.core import IMAGE_REASONS, ContainerStateWaiting
 from tfjob_operator.api.v1.constants import CONTAINER_NAME
+from tfjob_operator.cli.diagnosis import refining
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_NODE, DESCRIBE_POD
 from tfjob_operator.cli.diagnosis.causes import Finding, ManifestChange, error, warning
 from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import matched, of_event
-from tfjob_operator.cli.diagnosis.rules import rule
+from tfjob_operator.cli.diagnosis.rules import rule, value
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.facts import listed
+from tfjob_operator.cli.model.facts import text as text_of
 from tfjob_operator.cli.model.objects import ContainerStatusDetails, PodDetails
 from tfjob_operator.cli.model.pods import statuses
 from tfjob_operator.cli.model.words import quote, safe_name
@@ -25,6 +31,14 @@ _CREDENTIALS: Final = (
     "--docker-password=PASSWORD"
 )
 _PULL_SECRET: Final = ManifestChange("correct image in the template, or add the Secret to imagePullSecrets")
+_ADD_SECRET: Final = ManifestChange("add the Secret to imagePullSecrets")
+_EXISTING: Final = (
+    "The template pulls with Secret {secret}: check that it exists, and has credentials for the registry of the image. If it "
+    "is missing, create it; the pull is retried: kubectl -n {namespace} create secret docker-registry {secret} "
+    "--docker-server=SERVER --docker-username=USER --docker-password=PASSWORD"
+)
+"""In place of `_CREDENTIALS` if the template names a Secret."""
+_OTHER_SECRET: Final = ManifestChange("or correct image, or imagePullSecrets, in the template")
 INVALID_NAME: Final = error(
     "image-name-invalid",
     'Invalid image name "{image}" ({who})',
@@ -44,7 +58,7 @@ RATE_LIMIT: Final = error(
     "The registry's rate limit (429, toomanyrequests)",
     "The pull is retried; the limit may last for hours",
     _CREDENTIALS,
-    ManifestChange("add the Secret to imagePullSecrets"),
+    _ADD_SECRET,
 )
 MISSING_OR_PRIVATE: Final = error(
     "image-missing-or-private",
@@ -59,7 +73,7 @@ NO_RIGHT: Final = error(
     'Registry denied the pull of image "{image}" ({who})',
     "The registry requires credentials, or rejects those it was given (401, 403)",
     _CREDENTIALS,
-    ManifestChange("add the Secret to imagePullSecrets"),
+    _ADD_SECRET,
 )
 NOT_FOUND: Final = error(
     "image-not-found",
@@ -92,6 +106,14 @@ UNREACHABLE: Final = error(
     'Registry of image "{image}" is unreachable ({who})',
     "The registry's name does not resolve, or it cannot be connected to",
     "Check that the registry is up and that the nodes can connect to it (proxy, firewall)",
+    _CORRECT,
+)
+_UNRESOLVED: Final = 'Registry of image "{image}" is unreachable: the node cannot resolve {host} ({who})'
+_OF_NODE_DNS: Final = (
+    (
+        "Check the host in the name of the image. Nodes resolve it with their own name servers, not with cluster DNS: ask your "
+        "cluster administrator whether these answer, and know it"
+    ),
     _CORRECT,
 )
 SIGNATURE: Final = error(
@@ -140,6 +162,11 @@ RULES: Final = (
     ),
     rule(NOT_FOUND, r"manifest unknown|name unknown|: not found|\b404\b|repository does not exist|NotFound"),
     rule(
+        replace(UNREACHABLE, title=_UNRESOLVED, to_do=_OF_NODE_DNS),
+        r"\blookup (?P<host>[\w.-]*\w)(?: on \S+)?: "
+        r"(?:no such host|read udp|dial udp|i/o timeout|server misbehaving|Temporary)",
+    ),
+    rule(
         UNREACHABLE,
         r"no such host|dial tcp|i/o timeout|connection refused|connection reset|TLS handshake timeout|deadline "
         r"exceeded|server misbehaving|RegistryUnavailable|EOF",
@@ -147,6 +174,9 @@ RULES: Final = (
     rule(PULL_FAILED, r""),
 )
 _SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"), rule(SECRET_MISSING, r""))
+_MOST: Final = 340
+_HEAD: Final = 120
+"""The most characters of a message that are quoted, and how many of its beginning if its middle is cut."""
 _LONG_S: Final = 300.0
 """A TensorFlow image with CUDA has 3 GB, which takes five minutes at 10 MB/s."""
 
@@ -173,10 +203,31 @@ def _of(
     pull_events = facts.pod_events(pod, "Failed", "InspectFailed")
     events = latest([event for event in pull_events if "image" in event.message and image in event.message])
     text = " ".join((wait.reason, wait.message, *(event.message for event in events))).replace(f'"{image}"', "")
-    waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(wait.message)}"
-    proofs = (*map(facts.line, events), f"pod {safe_name(pod.metadata.name)}: {waits}")
+    waits = f"container {safe_name(status.name)} waiting: {safe_name(wait.reason)}: {quote(_shortened(wait.message, image))}"
+    lines = (facts.line(structs.replace(event, message=_shortened(event.message, image))) for event in events)
+    proofs = (*lines, f"pod {safe_name(pod.metadata.name)}: {waits}")
     values = {"container": status.name} if status.name != CONTAINER_NAME else {}
-    yield from matched(RULES, text, pod, *proofs, key=image, image=image, **values)
+    for finding in matched(RULES, text, pod, *proofs, key=image, image=image, **values):
+        yield _with_secret(facts, finding)
+
+
+def _shortened(message: str, image: str) -> str:
+    """Return a message with the image only once and, if it is still long, without its middle: the last words have the cause."""
+    first, name, rest = message.partition(f'"{image}"')
+    message = f"{first}{name}{rest.replace(f' {name}', '')}" if name else message
+    cut = len(message) - _MOST
+    return f"{message[:_HEAD]}... ({cut} more characters) ...{message[_HEAD + cut :]}" if cut > 0 else message
+
+
+def _with_secret(facts: Facts, finding: Finding) -> Finding:
+    """Return a pull that lacks credentials with the advice about the Secret that the template names, if it does."""
+    given = listed(refining.pod_spec_of(facts, finding.affected).get("imagePullSecrets"))
+    names = [value(name) for each in given if (name := text_of(each.get("name")))]
+    if not names or _CREDENTIALS not in finding.problem.to_do:
+        return finding
+    before = tuple(step for step in finding.problem.to_do if step not in {_CREDENTIALS, _PULL_SECRET, _ADD_SECRET})
+    problem = replace(finding.problem, to_do=(*before, _EXISTING, _OTHER_SECRET))
+    return replace(finding, problem=problem, values={**finding.values, "secret": names[0]})
 
 
 def _around(facts: Facts, pod: PodDetails, *, pulls: bool) -> Iterator[Finding]:

@@ -268,6 +268,12 @@ LOG_OF_PEER_GONE: Final = (
     ManifestChange("set spec.runPolicy.cleanPodPolicy: None, which keeps the pods and their logs when the job ends"),
 )
 """The advice if the pod of the replica that ended first is gone."""
+PEER_RAISED: Final = "Stopped because {peer} had failed ({who}): {name}"
+LOG_OF_PEER: Final = (
+    LOGS,
+    ManifestChange("correct the cause of the exception, in the image, the command or the template", recreate=False),
+)
+"""The title and the advice if the other replica still waits at its exit after an exception."""
 PEER_AWAY: Final = _log(
     "peer-unreachable",
     763,
@@ -561,7 +567,7 @@ _HOST: Final = re.compile(
     r"\bhost='(?P<urllib>[^'\s]{1,253})'|"
     r"\b(?:(?:http|ws|redis|grpc|amqp)s?|postgres(?:ql)?|mysql|mongodb|tcp)://(?:[^/@\s]{1,200}@)?(?P<url>[\w.-]{1,253})|"
     r"(?:resolve (?:host: |hostname )?'?|resolution failed for |lookup (?!address information)|"
-    r"server at \"|connecting to |Connection to |ipv4:)"
+    r"server at \"|server on '|connecting to |Connection to |ipv4:)"
     r"(?P<host>[\w.-]{1,253}\w)"
 )
 # CPython: an error of a socket, without the host

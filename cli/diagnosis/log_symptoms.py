@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Final
@@ -24,10 +25,12 @@ from tfjob_operator.cli.diagnosis.reading import (
     gave_up,
     is_of_traceback,
     is_severe,
+    measures,
     plain,
     tells_of_error,
     trains,
 )
+from tfjob_operator.cli.model.command_lines import is_printed
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.training import MAX_BYTES
 
@@ -47,6 +50,8 @@ _REJECTED: Final = re.compile(r"[\w./-]{1,100}: error: |Error: |FATAL Flags pars
 """How argparse, click and absl reject arguments; the first two print the usage before."""
 _USAGE: Final = re.compile(r"(?m)^usage: ", re.IGNORECASE)
 _LINES_OF_USAGE: Final = 40
+ECHOES_OF_FILE: Final = 12
+"""As `ECHOES`, of a script in a file, whose commands are unknown."""
 _REPEATS: Final = 5
 """As many lines that differ only in numbers are a repetition."""
 _RAISES: Final = 3
@@ -64,6 +69,8 @@ _TRIES_AGAIN: Final = re.compile(
 """In a line by which a script says that it starts a program again: the program has said why."""
 _RESTORED: Final = re.compile(r"\b(restored|restoring|resumed|resuming)\b", re.IGNORECASE)
 _MEASURES: Final = re.compile(r"\b(loss|accuracy)\b", re.IGNORECASE)
+# xla: xla/service/rendezvous.cc, which also says if it was wrong
+_STUCK: Final = re.compile(r"\bmay be stuck\b", re.IGNORECASE)
 # horovod: horovod/common/stall_inspector.cc
 _MISSING_RANKS: Final = re.compile(r"\bMissing ranks:\s{0,9}(\d{1,9}(?:, ?\d{1,9}){0,99})\b")
 _LOSS: Final = re.compile(
@@ -82,22 +89,58 @@ _NO_DEVICE: Final = re.compile(
 )
 _XTRACE: Final = re.compile(r"\++ \S")
 """What a shell prints of a command after set -x."""
-_OF_REPORT: Final = re.compile(r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|\s|$")
-"""The lines of the exception of torchrun after the first one, and lines that continue any exception."""
+_OF_REPORT: Final = re.compile(
+    r"[=-]{3,}$|\S+ FAILED$|Failures:$|Root Cause |\[\d+\]:$|<NO_OTHER_FAILURES>|Detected at node|Node: |<stack traces|"
+    r"\s(?! ?\d{1,9}[%/])|$"
+)
+"""The lines of the exceptions of torchrun and TensorFlow after the first one, and lines that continue any exception."""
+_STEP_OF_SCRIPT: Final = re.compile(
+    r"\bstep\s?\d{1,2}(?:\s?(?:/|of)\s?\d{1,2})?(?:\s?[:.)\]-]+|\s)\s*[A-Za-z]\D*$", re.IGNORECASE
+)
+"""How a script numbers what it does: `Step 2/3: copying logs`."""
+_TRANSFERS: Final = re.compile(r"upload|download|sync|copy|copied|transfer", re.IGNORECASE)
+_BATCHES: Final = re.compile(
+    r"(?<![\w./-])(?:batch|iter(?:ation)?|round|episode)\s{0,2}[:=#\[]?\s{0,2}\d|"
+    r"\d\s?(?:it|img|images?|samples?|examples?|tokens?|batches|steps)/s",
+    re.IGNORECASE,
+)
+_ENDED_WITH: Final = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?|rc|return ?code|exit_?code|returned non-zero exit status)"
+    r"(?: is|:|=)?\s{0,2}-?[1-9]\d{0,2}\b",
+    re.IGNORECASE,
+)
+"""How a script or a launcher tells with which code a program ended."""
 
 
-def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a container starts its program.
+
+    `by_shell` is False if the process is Python itself. `is_several` is True if the shell runs several commands. `printed` are
+    the lines that its script prints, in parts; `echoes` is the most lines that it prints besides after a program that failed.
+    """
+
+    by_shell: bool = True
+    is_several: bool = False
+    printed: Sequence[tuple[str, ...]] = ()
+    echoes: int = ECHOES
+
+
+def ignored_failure(log: str, launch: Launch) -> tuple[str, str]:
     """Return how a program failed whose exit code its script ignored, and the line that says so; "" if there is none.
 
     More than a few lines after it, or one of a training, show that the program was not the training, or that it continued.
-    `by_shell` is False if the process is Python itself: a traceback that is not the end of its log was handled. `is_several` is
-    True if the shell runs several commands: what follows a traceback may be of the next one. After set -x it is.
+    Lines that the script prints do not, but for numbers of a training. If the process is Python itself, a traceback that is not
+    the end of its log was handled, unless it says with which code a child ended. If the shell runs several commands, what
+    follows a traceback may be of the next one. After set -x it is.
     """
     lines = plain(log)[-LONGEST:].rstrip().splitlines()
+    by_shell, is_several = launch.by_shell, launch.is_several
+    has_code = False
     after = 0
     for number in range(len(lines), max(len(lines) - (MOST_LINES if is_several else _LINES_OF_USAGE), 0), -1):
         line, before = lines[number - 1], lines[max(number - _LINES_OF_USAGE, 0) : number - 1]
-        is_near = after < ECHOES + 1
+        is_near = after < launch.echoes + 1
         if is_near and gave_up(line):
             return "the training may have failed", line
         if _OF_REPORT.match(line) or NATIVE.match(line) or _XTRACE.match(line):
@@ -110,12 +153,22 @@ def ignored_failure(log: str, *, by_shell: bool, is_several: bool) -> tuple[str,
             if is_near and gave_up(header):
                 return "the training may have failed", line
             is_last = bool(_XTRACE.match("".join(lines[number : number + 1])))
-            if by_shell and (is_near or is_several or is_last):
+            if (by_shell and (is_near or is_several or is_last)) or (has_code and is_near):
                 return ("", "") if LOGGED.search(header) else ("a program may have failed", line)
-        after += 1
-        if trains(line):
+        texts = [parts for parts in launch.printed if is_printed(line, parts)]
+        has_code = has_code or _ENDED_WITH.search(line) is not None
+        if _goes_on(line, is_fixed=any(len(parts) == 1 or any(map(trains, parts)) for parts in texts)):
             break
+        after += not texts
     return "", ""
+
+
+def _goes_on(line: str, *, is_fixed: bool) -> bool:
+    """Return True for a line of a training, and not of what its script does afterwards. The text of a script `is_fixed`."""
+    if measures(line):
+        return True
+    is_other = is_fixed or _STEP_OF_SCRIPT.search(line) is not None or _TRANSFERS.search(line) is not None
+    return not is_other and (trains(line) or _BATCHES.search(line) is not None)
 
 
 def _failure_of(line: str, before: Sequence[str], *, is_near: bool, is_several: bool, is_last: bool) -> str:
@@ -189,6 +242,12 @@ def missing_ranks(log: str) -> tuple[int, str]:
     last = max((number for number, line in enumerate(lines) if trains(line)), default=-1)
     ranks = _MISSING_RANKS.findall("\n".join(lines[last + 1 :]))
     return (len(ranks), f"waiting for remainder of ranks; missing ranks: {ranks[-1]}") if len(ranks) > 1 else (0, "")
+
+
+def stuck(log: str) -> str:
+    """Return the last line of a log if XLA says there that an operation of all replicas may be stuck; "" otherwise."""
+    last = plain(log).rstrip().rpartition("\n")[2]
+    return last if _STUCK.search(last) else ""
 
 
 def without_heartbeat(log: str) -> str:

@@ -22,10 +22,11 @@ _NEAR: Final = 40
 """Fewer lines than the advice prints."""
 _TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
 AT_END: Final = re.compile(
-    r"(?:\A|(?P<before>(?:\A|\n)(?!Exception ignored )[^\n]*\n))Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+"
-    r"(?P<line>[A-Za-z_][^\n]*)\Z"
+    r"(?:(?:\A|(?P<before>(?:\A|\n)(?!Exception ignored )[^\n]*\n))Traceback \(most recent call last\):\n|"
+    r"(?P<cut>\A(?:[ \t][^\n]*\n)*|(?:\A|\n)\S[^\n]*(?<!call last\):)(?<!call first\):)\n)(?=  File \"))"
+    r"(?:[ \t][^\n]*\n)+(?P<line>[A-Za-z_][^\n]*)\Z"
 )
-"""A traceback at the end of a log, unless Python ignored its exception."""
+"""A traceback at the end of a log, which may lack its beginning, unless Python ignored its exception."""
 _CHILD_KILLED: Final = re.compile(r"(?:\S+: line \d+: +\d+ +)?Killed(?: {2,}.*)?$")
 ECHOES: Final = 3
 """The most lines that a script prints after a program that failed."""
@@ -54,6 +55,10 @@ _NO_DATA: Final = re.compile(
 step, and what programs say that look for data."""
 _RANK: Final = re.compile(r"^\[\d+(?:,\d+)?\]<std(?:out|err)>: ?")
 """The rank that mpirun and horovodrun put before a line of a process."""
+_PREFIXED: Final = re.compile(
+    r'(?m)^(?P<first>(?=\S)[^\n]{1,80}?)Traceback \(most recent call last\):\n(?P<second>(?=\S)[^\n]{1,80}?)  File "'
+)
+"""A traceback of which each line has something before it, as of `python train.py | ts`."""
 _OF_STACK: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more$|Node\.js v\d|Stacktrace:$|\s*\[\d+\] |\s+@ |\s*$")
 """The lines of a stack after an exception of Java, JavaScript or Julia."""
 LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
@@ -119,8 +124,12 @@ _CONTINUED: Final = re.compile(
 """Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
 _BY_JAX: Final = "the JAX distributed service detected fatal errors"
 _OF_PEERS: Final = frozenset({PEER_UNKNOWN, PEER_FAILED, PEER_AWAY})
-_TRAINS: Final = re.compile(r"\b(epoch|step|loss|accuracy)\b", re.IGNORECASE)
-"""Words of a line by which a training shows that it continued after an error."""
+_MEASURES: Final = re.compile(
+    r"(?:\b|_)(?:loss|accuracy)\b[^:=\n\d]{0,60}(?:[:=]|\s)\s{0,4}(?:tensor\()?[-+]?(?:\.?\d|nan\b|inf(?:inity)?\b)",
+    re.IGNORECASE,
+)
+_COUNTS: Final = re.compile(r"(?<![\w./-])(?:epoch|step)s?\b[\"']?(?:\s{0,4}[:=#(\[]\s{0,4}|\s{1,4})\d", re.IGNORECASE)
+"""Words of a line by which a training shows that it continued after an error: each with its number."""
 _OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
 """Messages of JAX that may name the peer."""
 _VAGUE: Final = re.compile(
@@ -173,7 +182,9 @@ _LOGFMT: Final = re.compile(
     re.IGNORECASE,
 )
 _SEVERE: Final = frozenset({"ERROR", "ERR", "CRITICAL", "FATAL", "PANIC", "ALERT", "EMERGENCY"})
-_NO_REASON: Final = re.compile(r"[=-]+$|Detected at node|Node: |\s|•|Stack trace for op|(Call a|A)rguments received")
+_NO_REASON: Final = re.compile(
+    r"[=-]+$|Detected at node|Node: |<stack traces|\s|•|Stack trace for op|(Call a|A)rguments received"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +236,9 @@ class _Message:
         if _WRAPPED.match(words):
             words = next((line for line in self.lines[1:] if line and not _NO_REASON.match(line)), words)
         if words.endswith(_ORIGINAL):
-            words = next((line for line in self.lines[1:] if line), words)
+            words = next(
+                (line for line in self.lines[1:] if not (_WRAPPED.match(line) or _NO_REASON.match(line))), words
+            )
         if _SEVERAL_ROOTS.match(words):
             words = next((line.strip() for line in self.lines if _ROOT_ERROR.match(line)), words)
         return ": ".join(filter(None, (exception["type"].rpartition(".")[2], words)))
@@ -262,7 +275,9 @@ def last_exception(log: str, *, logged: bool = True) -> str:
     match = AT_END.search(plain(log)[-LONGEST:].rstrip())
     before = (match["before"] or "").lstrip("\n") if match is not None else ""
     is_logged = LOGGED.search(before) is not None and not before.startswith(_IN_THREAD)
-    return "" if match is None or (is_logged and not logged) else match["line"]
+    if match is None or (is_logged and not logged) or not (match["cut"] is None or is_exception(match["line"])):
+        return ""
+    return match["line"]
 
 
 def without_data(log: str) -> str:
@@ -279,9 +294,24 @@ def gave_up(line: str) -> bool:
 
 
 def plain(log: str) -> str:
-    """Return a log without escape sequences and ranks, and of lines that were written over each other the last one."""
+    """Return a log without escape sequences, ranks, and what a pipe puts before each line, such as the time.
+
+    Of lines that were written over each other it has the last one.
+    """
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
-    return "\n".join(_RANK.sub("", line) for line in lines)
+    text = "\n".join(_RANK.sub("", line) for line in lines)
+    match = _PREFIXED.search(text)
+    if match is None or LOGGED.search(match["first"]) or _shape(match["first"]) != _shape(match["second"]):
+        return text
+    prefix = re.compile(_shape(match["first"]))
+    return "\n".join(prefix.sub("", line, count=1) if prefix.match(line) else line for line in text.split("\n"))
+
+
+def _shape(prefix: str) -> str:
+    """Return a pattern for what is before lines that were written at different times."""
+    shape = re.sub(r"\d+", r"\\d+", re.escape(prefix))
+    shape = re.sub(r"\b[A-Z][a-z]{2}\b", "[A-Z][a-z]{2}", shape)  # days and months
+    return re.sub(r"(?:\\ )+(?!$|\\)", r"\\ +", shape)
 
 
 def without_frames(log: str) -> str:
@@ -305,7 +335,17 @@ def is_severe(line: str) -> bool:
 
 def trains(line: str) -> bool:
     """Return True for a line by which a training shows that it goes on."""
-    return _TRAINS.search(line) is not None or is_progress(line)
+    return has_progress(line) or is_progress(line)
+
+
+def has_progress(line: str) -> bool:
+    """Return True for a line with the number of a step or an epoch, or with a loss or an accuracy."""
+    return _MEASURES.search(line) is not None or _COUNTS.search(line) is not None
+
+
+def measures(line: str) -> bool:
+    """Return True for a line with a number that a training measures, such as a loss."""
+    return _MEASURES.search(line) is not None or bool(LogReader().feed(f"{line}\n".encode(errors="replace")))
 
 
 def is_of_traceback(line: str) -> bool:
@@ -442,7 +482,7 @@ def _is_of_launcher(messages: Sequence[_Message], one: _Message) -> bool:
 
 def _went_on(raised: _Message) -> bool:
     """Return True if progress of a training follows an exception, which was handled then."""
-    return any(_TRAINS.search(line) for line in raised.lines[1:])
+    return any(map(has_progress, raised.lines[1:]))
 
 
 def _first_member(messages: Sequence[_Message]) -> _Message:

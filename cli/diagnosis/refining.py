@@ -12,8 +12,17 @@ from tfjob_operator.cli.diagnosis.advice import LOGS
 from tfjob_operator.cli.diagnosis.causes import ManifestChange, Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.log_rules import host_in
+from tfjob_operator.cli.diagnosis.log_symptoms import ECHOES_OF_FILE, Launch
+from tfjob_operator.cli.diagnosis.reading import ECHOES
 from tfjob_operator.cli.diagnosis.rules import value
-from tfjob_operator.cli.model.command_lines import ProcessCount, command_of, process_counts, script_of
+from tfjob_operator.cli.model.command_lines import (
+    ProcessCount,
+    command_of,
+    printed_by,
+    process_counts,
+    runs_script,
+    script_of,
+)
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.model.replica_names import replica_of
 from tfjob_operator.cli.model.words import join_some, safe_name
@@ -55,7 +64,7 @@ _ENDS_THE_JOB: Final = (
 )
 
 
-_SERVICE: Final = re.compile(r"\.svc(?:\.|$)")
+_SERVICE: Final = re.compile(r"^(?P<name>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})\.svc(?:\.|$)")
 _OTHER_SERVICE: Final = ManifestChange("correct the host in args or env if the Service has another name or namespace")
 _ADDRESSES: Final = tuple(address for address, *_ in BACKEND_VARIABLES)
 _CLUSTER_DNS: Final = ManifestChange(
@@ -100,10 +109,16 @@ def runs_timeout(facts: Facts, pod: str, container: str) -> bool:
     return any(_TIMEOUT.search(word) for each in own for word in command_of(each))
 
 
-def runs_several(facts: Facts, pod: str, container: str) -> bool:
-    """Return True if the command of a container in the template of a replica is a script with several commands."""
-    own = (each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container)
-    return any(_SEVERAL.search(script_of(each).strip()) for each in own)
+def launch_of(facts: Facts, pod: str, container: str) -> Launch:
+    """Return how a container starts its program, by the template of its replica."""
+    own = [each for each in listed(pod_spec_of(facts, pod).get("containers")) if each.get("name") == container]
+    scripts = [script_of(each).strip() for each in own]
+    return Launch(
+        by_shell=not runs_python(facts, pod, container),
+        is_several=any(map(_SEVERAL.search, scripts)),
+        printed=[parts for script in scripts for parts in printed_by(script)],
+        echoes=ECHOES_OF_FILE if any(map(runs_script, own)) else ECHOES,
+    )
 
 
 def finished_before(facts: Facts) -> str:
@@ -133,9 +148,11 @@ def refined(facts: Facts, problem: Problem, pod: str, container: str, words: str
         return _peer_missing(facts, problem, pod)
     if problem.id in _SHM_TITLES and _mounts_shm(pod_spec_of(facts, pod), container):
         problem = replace(problem, title=_SHM_TITLES[problem.id], to_do=(LOGS, _SHM_LARGER))
-    if problem.id in {"external-host-unreachable", "external-name-unresolved"} and _SERVICE.search(host_in(words)[0]):
+    is_outside = problem.id in {"external-host-unreachable", "external-name-unresolved"}
+    if is_outside and (match := _SERVICE.match(host_in(words)[0])) is not None:
         title = problem.title.replace("an external host", "a Service").replace("external host", "Service")
-        problem = replace(problem, title=title, to_do=(*problem.to_do[:-1], _OTHER_SERVICE))
+        look = f"Look for the Service: kubectl -n {match['namespace']} get service {match['name']}"
+        problem = replace(problem, title=title, to_do=(LOGS, look, _OTHER_SERVICE, *problem.to_do[1:-1]))
     if problem.id == "python-module-missing":
         return _module_missing(problem, words)
     if problem.id == "segmentation-fault" and words.startswith(_FAULT):

@@ -35,7 +35,7 @@ from tfjob_operator.cli.diagnosis.causes import (
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
-from tfjob_operator.cli.model.command_lines import command_of, ignored_arguments, process_counts
+from tfjob_operator.cli.model.command_lines import command_of, ignored_arguments, loopback_clusters, process_counts
 from tfjob_operator.cli.model.facts import mapping, text
 from tfjob_operator.cli.model.words import failed_line, quote, safe_name
 
@@ -147,6 +147,9 @@ OWN_TF_CONFIG: Final = warning(
     ManifestChange("remove TF_CONFIG from env of the template: the operator sets it for each replica", recreate=False),
     WhileRunning(f"Then restart all pods; work since their last checkpoint is lost: {RESTART}"),
     rank=905,
+)
+_LOOPBACK: Final = (
+    "TF_CONFIG in the template of {types} has addresses of localhost, where no other of {size} replicas is"
 )
 _OWN_COUNT: Final = "{variables} in the template of {types}, but the job has {size} processes"
 ONLY_PS: Final = warning(
@@ -369,8 +372,13 @@ def _own_tf_config(facts: Facts, spec: TFJobSpec) -> Iterator[Finding]:
         types, size = ", ".join(alike), str(sum(alike.values()))
         seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
         yield of_job(facts, OWN_TF_CONFIG, seen, types=types, size=size)
+    whole, body = sum(sizes.values()), mapping((facts.evidence.body or {}).get("spec"))
+    if not alike and whole > 1 and (types := ", ".join(loopback_clusters(body))):
+        problem = replace(OWN_TF_CONFIG, title=_LOOPBACK)
+        seen = f"env of container {CONTAINER_NAME} sets {TF_CONFIG} for {types}"
+        yield of_job(facts, problem, seen, key=types, types=types, size=str(whole))
     size = str(process_count(spec))
-    counts = list(process_counts(mapping((facts.evidence.body or {}).get("spec"))))
+    counts = list(process_counts(body))
     if size != "0" and (others := [each for each in counts if each.value != size]):
         said = " and ".join(dict.fromkeys(f"{each.variable} is {value(each.value)}" for each in others))
         types = ", ".join(dict.fromkeys(each.type for each in others))

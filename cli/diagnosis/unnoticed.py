@@ -67,6 +67,11 @@ _OF_PROCESSES: Final = (
     ),
 )
 """The advice if the replicas are processes of one group."""
+_OF_RENDEZVOUS: Final = (
+    LOGS,
+    "A replica that the others wait for has the cause, if it has an error: kubectl tfjob logs {job} -n {namespace}",
+    WhileRunning(f"If they do not continue, restart all replicas; work since their last checkpoint is lost: {RESTART}"),
+)
 AFTER_NO_DATA: Final = warning(
     "succeeded-without-data",
     "Succeeded with exit code 0, but nothing was trained ({who}): {words}",
@@ -233,6 +238,9 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
         what, line = "its log ends with an exception", reading.last_exception(log, logged=False)
         if not line:
             what, line = _ignored(facts, pod, log)
+        is_stuck = not line and bool(log_symptoms.stuck(log))
+        if is_stuck:
+            what, line = "it may be stuck", log_symptoms.stuck(log)
         if line:
             since = f"{duration(age_s)} ago" if log == last.log else "and then the same line again and again"
             more = {"what": what, "words": shorten(value(line)), "since": since}
@@ -240,6 +248,7 @@ def _running(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
             more["replica"] = f"{replica.type.lower()}-{replica.number}"
             is_process = isinstance(facts.spec, TFJobSpec) and process_count(facts.spec) and replica.type != EVALUATOR
             problem = replace(GOES_ON, to_do=_OF_PROCESSES) if is_process else GOES_ON
+            problem = replace(GOES_ON, to_do=_OF_RENDEZVOUS) if is_stuck else problem
             yield of_pod(problem, pod, **more, **values).seen_in(seen)
 
 
@@ -262,10 +271,7 @@ def _initializing(facts: Facts, pod: PodDetails) -> Iterator[Finding]:
 
 def _ignored(facts: Facts, pod: PodDetails, log: str) -> tuple[str, str]:
     """Return how a program of a container failed whose exit code was ignored, and the line that says so; "" for none."""
-    name = pod.metadata.name
-    by_shell = not refining.runs_python(facts, name, CONTAINER_NAME)
-    is_several = refining.runs_several(facts, name, CONTAINER_NAME)
-    return log_symptoms.ignored_failure(log, by_shell=by_shell, is_several=is_several)
+    return log_symptoms.ignored_failure(log, refining.launch_of(facts, pod.metadata.name, CONTAINER_NAME))
 
 
 def _others(facts: Facts) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 import re
 from copy import deepcopy
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from tfjob_operator.api.v1.types import InvalidSpec, Mistake
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Problem, Severity
 from tfjob_operator.cli.diagnosis.diagnose import MAX_CAUSES, MAX_PROOFS, diagnose
+from tfjob_operator.cli.diagnosis.facts import LastLine
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, PROBLEMS
 from tfjob_operator.cli.model.queues import waits_for
 from tfjob_operator.cli.target import Target
@@ -2795,6 +2796,166 @@ def test_an_exception_of_one_of_several_commands_is_noticed_above_the_lines_of_t
         assert [each.id for each in found] == ["succeeded-with-exception"] * is_told
 
 
+UNET: Final = """Traceback (most recent call last):
+  File "/opt/train/train.py", line 188, in main
+    model.fit(train_ds, validation_data=val_ds, epochs=args.epochs)
+  File "/usr/local/lib/python3.11/site-packages/keras/src/utils/traceback_utils.py", line 122, in error_handler
+    raise e.with_traceback(filtered_tb) from None
+ValueError: Input 0 of layer "unet3d" is incompatible with the layer: expected shape=(None, 128, 1), found shape=(2, 1)"""
+TEE: Final = "python train.py 2>&1 | tee /tmp/train.log"
+
+
+def behind(prefix: str, log: str) -> str:
+    """Return a log as a pipe writes it that puts something before each line; `#` is the number of the line."""
+    return "".join(f"{prefix.replace('#', str(10 + number))}{line}\n" for number, line in enumerate(log.split("\n")))
+
+
+@pytest.mark.parametrize(
+    ("script", "log"),
+    [
+        (
+            f'{TEE}\necho "[run.sh] training step done, syncing artifacts"\necho "[run.sh] nothing to upload"',
+            f"{UNET}\n[run.sh] training step done, syncing artifacts\n[run.sh] nothing to upload",
+        ),
+        (f"{TEE}; echo 'Step 2/3: evaluation'; echo 'Step 3/3: done'", f"{UNET}\nStep 2/3: evaluation\nStep 3/3: done"),
+        (f'{TEE}\nprintf "epoch 30 of %s kept\\n" $RUN', f"{UNET}\nepoch 30 of ct-7 kept"),
+        (f"{TEE}; echo == STEP 3 finished, exit 0 ==", f"{UNET}\n== STEP 3 finished, exit 0 =="),
+        (f"set -x; {TEE}; echo epoch 7 kept", f"+ tee x\n{UNET}\n+ echo 'epoch 7 kept'\nepoch 7 kept"),
+        (f"{TEE} | ts; echo done", f"{behind('Dec 01 00:41:# ', UNET)}done"),
+        (
+            'python train.py 2>&1 | while read -r l; do echo "$(date -Is) [train] $l"; done; date',
+            f"{behind('2026-12-01T00:41:#+00:00 [train] ', UNET)}Tue Dec  1 00:41:20 UTC 2026",
+        ),
+        (
+            'for i in 1 2; do python train.py && break; echo "attempt $i failed, trying again"; done; echo finished',
+            f"{UNET}\nattempt 1 failed, trying again\n{UNET}\nattempt 2 failed, trying again\nfinished",
+        ),
+        (
+            "python train.py > log 2>&1; tail -n 5 log; echo step log shown",
+            "\n".join([*UNET.split("\n")[1:], "step log shown"]),
+        ),
+        ("/opt/run.sh", f"{UNET}\n[run] step: copy logs\nupload: a\nupload: b\nupload: c\nupload: d\n[run] step: end"),
+        (
+            "bash /opt/run.sh --lr 1",
+            f"{UNET}\n[2026-12-01 00:41:20] training step finished\na\nb\nc\nd\n[00:41:21] end",
+        ),
+        ("exec python launch.py", f"{UNET}\n[launch] training step of worker finished, exit code 1\n[launch] bye"),
+    ],
+)
+def test_an_exception_is_not_hidden_by_what_a_script_prints_after_a_training_that_failed(script: str, log: str) -> None:
+    """The exit code is lost in a pipe, in a loop, or between commands, and no line after the exception is of a training."""
+    world = world_of("succeeded-with-exception")
+    is_python = script.startswith("exec python")
+    command = script.split()[1:] if is_python else ["bash", "-c", script]
+    world.workers["template"]["spec"]["containers"][0] |= {"command": command, "args": []}
+    world.logs["mnist-worker-0", "tensorflow"] = f"loading 312 studies\n{log}\n"
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["succeeded-with-exception"]
+    assert 'ValueError: Input 0 of layer "unet3d" is incompatible with the layer' in found[0].title
+
+
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        (f"{TEE}; echo done", "Epoch 1/3 - loss: 0.21 - val_loss: 0.31\nSaved model\ndone"),
+        (f"{TEE}; echo 'Step 2/2: done'", "step 400\nstep 500\nStep 2/2: done"),
+        ("/opt/run.sh", "iter 20/1000 d_cost 0.3\n[run] step: copy logs\nend"),
+        ('for i in 1 2 3; do echo "Epoch $i/3 - loss: 0.2$i"; done; echo saved', "Epoch 3/3 - loss: 0.23\nsaved"),
+        (f"{TEE} | ts; echo done", "312.4 images/s\nsaved\ndone"),
+        (f"{TEE}; echo done", " 40%|####      | 40/100 [00:10<00:15,  4.00it/s]\ndone"),
+        (f"{TEE}; echo done", '{"epoch": 3, "val_auc": 0.91}\ndone'),
+        ("exec python train.py", "retried with the cached copy\nsaved"),
+    ],
+)
+def test_an_exception_after_which_a_training_went_on_is_not_warned_about(script: str, then: str) -> None:
+    world = world_of("succeeded-with-exception")
+    command = script.split()[1:] if script.startswith("exec") else ["bash", "-c", script]
+    world.workers["template"]["spec"]["containers"][0] |= {"command": command, "args": []}
+    log = f"{UNET}\n{then}\n"
+    world.logs["mnist-worker-0", "tensorflow"] = behind("Dec 01 00:41:# ", log) if "| ts" in script else log
+    assert ids_of(world) == []
+
+
+RESTORED: Final = (
+    f"{UNET.rpartition('ValueError')[0]}tensorflow.python.framework.errors_impl.NotFoundError: Restoring from checkpoint "
+    "failed. This is most likely due to a Variable name or other graph key that is missing from the checkpoint. Please ensure "
+    "that you have not altered the graph expected based on the checkpoint. "
+    "Original error:\n\nGraph execution error:\n\n"
+    "Key dnn/hiddenlayer_2/kernel not found in checkpoint\n\t [[node save/RestoreV2 (defined at /opt/reco/train.py:198) ]]"
+)
+
+
+def test_the_key_that_a_checkpoint_lacks_is_named_below_two_headers() -> None:
+    world = world_of()
+    world.failed(1, log=RESTORED)
+    assert first_of(world).title.endswith("NotFoundError: Key dnn/hiddenlayer_2/kernel not found in checkpoint")
+
+
+ECC: Final = (
+    "2026-12-01 00:41:19.882310: E external/local_xla/xla/stream_executor/cuda/cuda_event.cc:29] Error polling for event "
+    "status: failed to query event: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered / "
+    "2026-12-01 00:41:19.882361: F tensorflow/core/common_runtime/device/device_event_mgr.cc:223] Unexpected "
+    "Event status: 1 / Fatal Python error: Aborted"
+)
+LOST_PEER: Final = (
+    f"{UNET.rpartition('ValueError')[0]}tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:\n\n"
+    "Detected at node CollectiveReduceV2 defined at (most recent call last):\n<stack traces unavailable>\nCollective ops is "
+    "aborted by: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.244.0.44:2222: Failed to connect to remote "
+    "host: Connection refused"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "minutes", "is_told"),
+    [
+        (134, f": {ECC}", 10.1, True),
+        (134, f": {ECC}", 40, False),  # it ran again for half an hour
+        (134, "", 10.1, False),
+        (143, ": terminated", 10.1, False),
+        (1, ": UnavailableError: Socket closed / /job:worker/replica:0/task:1", 10.1, False),
+    ],
+)
+def test_the_event_of_the_replica_that_failed_first_is_the_cause_if_its_pod_and_log_are_gone(
+    code: int, words: str, minutes: float, is_told: bool
+) -> None:
+    """With restartPolicy ExitCode its pod is recreated, and deleted at the end of the job."""
+    world = world_of()
+    world.failed(1, log=LOST_PEER)
+    for number, pod in enumerate(world.pods.values()):
+        pod["status"]["podIP"] = f"10.244.0.{90 + number}"  # that of the log is of the pod that is gone
+    world.status["restarts"] = [{"type": "Worker", "index": 0, "carried": 1}]
+    message = f"Pod: team.mnist-worker-0 exited with code {code}{words}"
+    world.job_event("ExitedWithCode", message, type_="Normal", minutes=minutes)
+    first, *others = diagnose(world.evidence()).causes
+    assert (first.id == "gpu-hardware-error") is is_told
+    lost = others[0] if is_told else first
+    assert lost.title == f"Stopped because another replica ended: mnist-worker-0 ({WORKER})"
+    if is_told:
+        assert "CUDA_ERROR_ECC_UNCORRECTABLE" in first.title
+        assert "ExitedWithCode" in str(first.evidence)
+        del world.pods["mnist-worker-0"]  # deleted at the end of the job
+        assert first_of(world).id == "gpu-hardware-error"
+        assert "is deleted with its pod" not in str(diagnose(world.evidence()).causes[1].to_do)
+
+
+def test_a_peer_that_waits_at_its_exit_after_an_exception_is_the_cause_with_the_exception() -> None:
+    """A process of JAX does; the job has failed meanwhile, and cleanPodPolicy None lets the pod run."""
+    world = world_of()
+    lost = (
+        "F1201 00:41:40.120402      72 client.h:80] Terminating process because the JAX distributed service detected fatal "
+        "errors. absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n"
+        "/job:jax_worker/replica:0/task:0\nThe tasks have crashed."
+    )
+    world.failed(134, log=lost)
+    world.last_lines["mnist-worker-0"] = LastLine(None, log=RAISED)
+    first = first_of(world)
+    assert first.title == f"Stopped because mnist-worker-0 had failed ({WORKER}): ValueError: bad shard 7"
+    assert "log of mnist-worker-0" in first.evidence[0]
+    assert "logs mnist-worker-0 " in first.to_do[0]
+    world.last_lines["mnist-worker-0"] = LastLine(None, log=f"{RAISED}step 7")
+    assert first_of(world).title == f"Stopped because another replica ended: mnist-worker-0 ({WORKER})"
+
+
 @pytest.mark.parametrize(
     ("log", "minutes", "line"),
     [
@@ -2835,6 +2996,124 @@ def test_a_container_that_runs_on_although_its_program_failed_is_noticed(log: st
     found = diagnose(world.evidence()).causes
     assert [each.id for each in found] == ["running-after-exception"] * bool(line)
     assert not found or line in found[0].title
+
+
+REGISTRY_DNS: Final = (
+    'Failed to pull image "harbor.imaging.internal/team/seg:1.0": rpc error: code = Unknown desc = failed to pull and unpack '
+    'image "harbor.imaging.internal/team/seg:1.0": failed to resolve reference "harbor.imaging.internal/team/seg:1.0": '
+    'failed to do request: Head "https://harbor.imaging.internal/v2/team/seg/manifests/1.0": dial tcp: lookup '
+    "harbor.imaging.internal on 10.255.255.53:53: read udp 10.88.0.2:41233->10.255.255.53:53: i/o timeout"
+)
+
+
+@pytest.mark.parametrize("path", ["team/seg:1.0", f"{'team/' * 40}seg:1.0"])
+def test_a_registry_that_a_node_cannot_resolve_is_told_with_the_end_of_the_message(path: str) -> None:
+    """containerd repeats the image, and Go gives the cause last."""
+    world = world_of()
+    image = f"harbor.imaging.internal/{path}"
+    world.waiting("ImagePullBackOff", f'Back-off pulling image "{image}"')
+    world.container()["image"] = image
+    world.pod_event("Failed", REGISTRY_DNS.replace("team/seg:1.0", path))
+    first = first_of(world)
+    assert "is unreachable: the node cannot resolve harbor.imaging.internal (mnist-worker-1)" in first.title
+    assert first.evidence[0].endswith("10.255.255.53:53: i/o timeout")
+    assert "name servers" in first.to_do[0]
+
+
+def test_a_secret_for_pulls_that_the_template_names_is_to_be_checked_and_not_added() -> None:
+    """The kubelet pulls without a Secret that does not exist; older ones record no event about it."""
+    world = world_of()
+    image = "localhost:5000/private/seg:3.1"
+    world.waiting("ImagePullBackOff", f'Back-off pulling image "{image}"')
+    world.container()["image"] = image
+    denied = "pulling from host localhost:5000 failed with status code [manifests 3.1]: 401 Unauthorized"
+    world.pod_event("Failed", f'Failed to pull image "{image}": rpc error: code = Unknown desc = {denied}')
+    assert "Add the Secret to imagePullSecrets" in steps_of(world)
+    world.workers["template"]["spec"]["imagePullSecrets"] = [{"name": "regcred"}]
+    assert first_of(world).id == "image-no-right"
+    assert "The template pulls with Secret regcred: check that it exists" in steps_of(world)
+    assert "create secret docker-registry regcred " in steps_of(world)
+    assert "Add the Secret" not in steps_of(world)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_told"),
+    [
+        ('{"chief":["localhost:2222"],"ps":["localhost:2223"],"worker":["localhost:2224"]}', True),
+        ('{"worker":["127.0.0.1:2222","127.0.0.1:2223"]}', True),
+        ('{"worker":["localhost:2222"]}', False),  # a process of its own
+        ('{"worker":["mnist-worker-0.team.svc:2222","mnist-worker-1.team.svc:2222"]}', False),
+    ],
+)
+def test_a_tf_config_that_names_localhost_instead_of_the_replicas_is_a_warning_at_once(
+    cluster: str, is_told: bool
+) -> None:
+    world = world_of()
+    world.workers["replicas"] = 1
+    del world.pods[WORKER]
+    (container,) = world.workers["template"]["spec"]["containers"]
+    value = f'{{"cluster":{cluster},"task":{{"type":"worker","index":0}}}}'
+    container["env"] = [{"name": "TF_CONFIG", "value": value}]
+    assert ids_of(world) == ["tf-config-equal"] * is_told
+    if is_told:
+        title = "TF_CONFIG in the template of Worker has addresses of localhost, where no other of 2 replicas is"
+        assert first_of(world).title == title
+        assert "emove TF_CONFIG from env" in steps_of(world)
+        del world.spec["tfReplicaSpecs"]["PS"]
+        assert ids_of(world) == []
+
+
+def test_a_database_in_another_namespace_is_looked_for_there() -> None:
+    world = world_of()
+    raised = "Can't connect to MySQL server on 'feature-db.data.svc' ([Errno -2] Name or service not known)"
+    world.failed(1, log=f'{TRACE}pymysql.err.OperationalError: (2003, "{raised}")')
+    first = first_of(world)
+    assert first.title == f"Name of a Service does not resolve: feature-db.data.svc ({WORKER})"
+    assert first.to_do[1] == "Look for the Service: kubectl -n data get service feature-db"
+    assert "job-name=mnist" not in steps_of(world)
+
+
+def test_a_hang_is_told_before_the_permission_that_the_operator_lacks_to_notice_it() -> None:
+    world = world_of("logs-unavailable")
+    for number in (0, 1):
+        world.last_lines[f"mnist-worker-{number}"] = LastLine(
+            datetime.fromisoformat(ago(11)), "Waiting for model to be ready"
+        )
+    assert ids_of(world) == ["no-log-output", "logs-unavailable"]
+
+
+STUCK: Final = (
+    "E1201 00:42:11.551903     211 rendezvous.cc:100] This thread has been waiting for `acquire clique for rank 0; "
+    "clique=devices=[0,1]; stream=0; run_id=1804289383` for 20 seconds and may be stuck. Expected 2 threads to join the "
+    "rendezvous, but not all of them arrived on time."
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "seconds", "is_told"),
+    [
+        (f"Epoch 1/30\n{STUCK}", 35, True),
+        (f"Epoch 1/30\n{STUCK}", 20, False),
+        (
+            f"{STUCK}\nE1201 00:42:12.0 211 rendezvous.cc:115] Thread is unstuck! Warning above was a false-positive.",
+            35,
+            False,
+        ),
+        (f"{STUCK}\nEpoch 2/30", 35, False),
+    ],
+)
+def test_an_operation_of_all_replicas_that_may_be_stuck_is_noticed_after_half_a_minute(
+    log: str, seconds: float, is_told: bool
+) -> None:
+    world = world_of()
+    world._written(seconds / 60, log)
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["running-after-exception"] * is_told
+    if is_told:
+        assert found[0].title.startswith(f"Running, but it may be stuck ({WORKER}, 35s ago): ")
+        assert "This thread has been waiting for `acquire clique" in found[0].title
+        assert "kubectl tfjob logs mnist -n team" in steps_of(world)
+        assert "kubectl tfjob restart mnist -n team" in steps_of(world)
 
 
 @pytest.mark.parametrize(
@@ -3326,7 +3605,7 @@ def test_a_container_whose_image_cannot_be_pulled_beside_a_training_is_named_wit
         world.pod_event("Failed", f'Failed to pull image "{image}": {refused}', name)
     first = first_of(world)
     assert first.id == "image-registry-unreachable"
-    assert first.title.endswith(" is unreachable (container fluent-bit of 2 pods)")
+    assert first.title.endswith(" cannot resolve registry.example.com (container fluent-bit of 2 pods)")
     assert "edited template; work since their last checkpoint is lost: kubectl -n team delete pod" in steps_of(world)
 
 
@@ -3859,6 +4138,35 @@ def test_a_readiness_probe_that_fails_does_not_stop_the_training(has_event: bool
     assert "The training runs: " in steps
     assert "Correct or remove readinessProbe" in steps
     assert " delete pod" not in steps
+
+
+@pytest.mark.parametrize("message", ["Readiness probe failed: ", "Readiness probe failed: connection refused", ""])
+@pytest.mark.parametrize("minutes", [0.5, 9, 12])
+def test_a_replica_that_starts_slowly_is_no_fault_until_ten_minutes_after_its_start(
+    message: str, minutes: float
+) -> None:
+    """A program that compiles, or loads data, is not ready for a while; a probe may print nothing."""
+    world = world_of()
+    world.pods[WORKER]["spec"]["containers"][0]["readinessProbe"] = {"exec": {"command": ["test", "-f", "/tmp/ready"]}}
+    world.container().update(ready=False, state={"running": {"startedAt": ago(minutes)}})
+    if message:
+        world.pod_event("Unhealthy", message, minutes=0.1, first=minutes, count=6)
+    first = first_of(world)
+    is_young = minutes < 10
+    assert first.severity is (Severity.INFO if is_young else Severity.WARNING)
+    assert ("Not ready yet (mnist-worker-1): its readiness probe fails, " in first.title) is is_young
+    assert not first.title.endswith(":")
+    assert " delete pod" not in steps_of(world)
+    assert ("logs mnist-worker-1" in steps_of(world)) is is_young
+
+
+def test_a_startup_probe_that_fails_and_has_not_killed_is_no_fault_either() -> None:
+    world = world_of()
+    world.container().update(ready=False, state={"running": {"startedAt": ago(1)}})
+    world.pod_event("Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503", minutes=0.1)
+    assert "Not ready yet (mnist-worker-1): its startup probe fails, " in first_of(world).title
+    world.pod_event("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 503", minutes=0.05)
+    assert first_of(world).title.startswith("Liveness probe failed")
 
 
 def test_an_event_of_an_earlier_pod_or_one_that_has_passed_is_not_quoted() -> None:
