@@ -26,6 +26,7 @@ from faults.unseen import AGAIN, BESIDE, DELETED, ENDED, STRANGER, applies, righ
 from faults.unseen import FAULTS as UNSEEN
 from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
 from faults.workloads import WORKLOADS
+from hack.earlier import COMMITS, PREVIOUS
 from hack.fault_proxy.proxy import Seen
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
@@ -251,8 +252,8 @@ def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
     tmp_path: Path, mocker: MockerFixture, error: Exception
 ) -> None:
     """As in an archive of the sources, or a shallow clone."""
-    mocker.patch.object(releases, "_git", side_effect=error)
-    with pytest.raises(NotThereError, match=f"{releases.PREVIOUS} .*{releases.COMMITS[releases.PREVIOUS]}"):
+    mocker.patch("subprocess.run", side_effect=error)
+    with pytest.raises(NotThereError, match=f"{PREVIOUS} .*{COMMITS[PREVIOUS]}"):
         before(tmp_path)
 
 
