@@ -98,7 +98,7 @@ library: venv ## Build the wheel of the library alone, kubecontrollers, into bui
 	@$(PYTHON) -m hack.library
 
 .PHONY: release
-release: venv ## Build the release VERSION=0.2.1 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://... and with the image in REGISTRY=HOST/PATH; DRY_RUN=1: from any checkout (root)
+release: venv ## Build the release VERSION=1.0.0 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://... and with the image in REGISTRY=HOST/PATH; DRY_RUN=1: from any checkout (root)
 	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(REGISTRY),--registry=$(REGISTRY)) $(if $(DRY_RUN),--dry-run)
 
 .PHONY: publish
