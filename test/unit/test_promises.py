@@ -26,6 +26,8 @@ from support.cases import for_each
 from support.library import NAME, PUBLIC
 from support.pages import ROOT
 from tfjob_operator.api.v1 import constants as v1
+from tfjob_operator.api.v1.tensorboard import tensor_board_name
+from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as dialect
 from tfjob_operator.cli.app import COMMANDS, app
@@ -37,8 +39,10 @@ from tfjob_operator.cli.status import JobSummary
 from tfjob_operator.cli.timelines.values import Timeline
 from tfjob_operator.controller.config import file
 from tfjob_operator.controller.jobs.metrics import JOBS, WAITING_SINCE
+from tfjob_operator.controller.options import LEASE_NAME, MONITORING_PORT
 from tfjob_operator.controller.options import _parser as options_parser
 from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION
+from tfjob_operator.controller.tfjob.build.children import config_map_name
 
 FILE: Final = ROOT / "test" / "data" / "promises.txt"
 CHART: Final = ROOT / "manifests" / "chart"
@@ -114,7 +118,9 @@ def labels() -> Names:
 
 def pods() -> Names:
     variables = {v1.TF_CONFIG, v1.CLUSTER_VARIABLE, v1.ATTEMPT_VARIABLE, v1.EXECUTION_VARIABLE}
+    children = {child_name("job", "Worker", 0), tensor_board_name("job"), config_map_name("job", "hash")}
     return {
+        "children": children,
         "variables": variables.union(*v1.BACKEND_VARIABLES),
         "container": {v1.CONTAINER_NAME},
         "ports": {f"{v1.PORT_NAME}={v1.DEFAULT_PORT}", f"{alpha.PORT_NAME}={alpha.DEFAULT_PORT}"},
@@ -133,7 +139,8 @@ def metrics() -> Names:
 def flags() -> Names:
     names = {name for action in options_parser()._actions for name in action.option_strings}
     read = re.findall(r'environ\.get\("(\w+)"', (ROOT / "controller" / "options.py").read_text())
-    return {"flags": names, "environment": {*read, "KUBECONFIG"}, "paths": {"/metrics", "/healthz", "/readyz"}}
+    pages = {"/metrics", "/healthz", "/readyz", f"port={MONITORING_PORT}"}
+    return {"flags": names, "environment": {*read, "KUBECONFIG"}, "pages": pages, "lease": {LEASE_NAME}}
 
 
 def exit_codes() -> Names:
@@ -271,10 +278,10 @@ SURFACES: Final = {
         "alerts and scripts of users select events by it",
     ),
     "labels and annotations": Surface(labels, "SDKs, Kueue, Services and scripts select pods and jobs by it"),
-    "pods": Surface(pods, "training programs read it; pods of users name it"),
+    "pods": Surface(pods, "training programs read it, pod templates and scripts of users name it"),
     "metrics": Surface(metrics, "alert rules and dashboards of users query it"),
     "alerts": Surface(alerts, "routes and silences of Alertmanager name it"),
-    "operator": Surface(flags, "the Deployments and probes of administrators name it: the operator would not start"),
+    "operator": Surface(flags, "Deployments, probes and scrape settings of administrators name it"),
     "exit codes": Surface(exit_codes, "scripts of users and Deployments decide by it"),
     "commands": Surface(commands, "scripts of users call `kubectl tfjob` with it"),
     "JSON": Surface(outputs, "scripts of users read it from `kubectl tfjob COMMAND -o json`"),

@@ -28,6 +28,8 @@ from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
 from faults.workloads import WORKLOADS
 from hack.earlier import COMMITS, PREVIOUS
 from hack.fault_proxy.proxy import Seen
+from hack.image.build import VERSION
+from support.machine import lacks
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 
@@ -255,6 +257,18 @@ def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
     mocker.patch("subprocess.run", side_effect=error)
     with pytest.raises(NotThereError, match=f"{PREVIOUS} .*{COMMITS[PREVIOUS]}"):
         before(tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMITS)
+def test_the_commit_of_a_release_has_its_version(name: str) -> None:
+    """And not that of this checkout: `hack/earlier.py` is changed when the version is raised."""
+    shown = subprocess.run(
+        ["git", "show", f"{COMMITS[name]}:setup.cfg"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if shown.returncode:
+        pytest.skip(lacks("git's history", shown.stderr))
+    assert f"\nversion = {name}\n" in shown.stdout
+    assert name != VERSION
 
 
 def test_a_release_runs_its_own_packages(tmp_path: Path, mocker: MockerFixture) -> None:
