@@ -31,10 +31,11 @@ from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as dialect
 from tfjob_operator.cli.app import COMMANDS, app
-from tfjob_operator.cli.commands import migrate_, timeline_, top_, watch_
+from tfjob_operator.cli.commands import migrate_, top_, watch_
 from tfjob_operator.cli.diagnosis.causes import Diagnosis
 from tfjob_operator.cli.errors import UNKNOWN
 from tfjob_operator.cli.migration import CheckedJob, Difference
+from tfjob_operator.cli.options import camel
 from tfjob_operator.cli.status import JobSummary
 from tfjob_operator.cli.timelines.values import Timeline
 from tfjob_operator.controller.config import file
@@ -183,10 +184,11 @@ def keys(kind: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def outputs() -> Names:
-    kinds = {"explain": Diagnosis, "status": JobSummary, "migrate jobs": CheckedJob, "migrate differences": Difference}
+    kinds = {"status": JobSummary, "migrate jobs": CheckedJob, "migrate differences": Difference}
     pairs = (pair for name, kind in kinds.items() for pair in keys(kind, name))
-    timeline = ((timeline_._camel(path), timeline_._camel(key)) for path, key in keys(Timeline, "timeline"))
-    return grouped(pairs) | grouped(timeline) | {"top": {*top_._KEYS}}
+    cased = (pair for name, kind in {"explain": Diagnosis, "timeline": Timeline}.items() for pair in keys(kind, name))
+    camels = grouped((camel(path), camel(key)) for path, key in cased)
+    return grouped(pairs) | camels | {"top": {*top_._KEYS}}
 
 
 def chart_values() -> Names:
