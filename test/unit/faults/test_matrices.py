@@ -111,6 +111,7 @@ def test_creates_are_counted_by_the_objects_that_the_server_shows(shown: list[di
     assert list(differences(found, right, WORKLOADS["plain"], {})) == wrong
 
 
+NAMED: Final = {"failure": {"containerName": "tensorflow", "exitCode": 1}}
 DECIDED: Final = {"type": "Failed", "reason": "TFJobFailed", "time": "2026-01-01T00:00:00Z"}
 
 
@@ -159,9 +160,11 @@ def test_a_queued_job_must_not_end_while_a_pod_holds_quota(
         ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED), job_at(3, ending=DECIDED, end="Failed")], ""),
         ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED | {"time": "2026-01-01T00:01:00Z"})], "and then as"),
         ([job_at(1, ending=DECIDED), job_at(2)], "and then as None"),
+        ([job_at(1, ending=DECIDED | NAMED), job_at(2, ending=DECIDED | {"failure": {"exitCode": 1}})], ""),
+        ([job_at(1, ending=DECIDED | NAMED), job_at(2, ending=DECIDED | {"failure": {}})], "and then as"),
         ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED, end="Succeeded")], "and it has the condition"),
     ],
-    ids=["kept", "decided twice", "lost", "not as decided"],
+    ids=["kept", "decided twice", "lost", "without what 0.2.1 drops", "without the exit code", "not as decided"],
 )
 def test_a_decision_about_the_end_is_made_once_and_stays(shown: list[dict[str, Any]], words: str) -> None:
     ends = Ends()
