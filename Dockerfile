@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The operator's image. `docker build -t tfjob-operator:0.2.1 .`; without a registry at hand, `make image` makes the same.
+# The operator's image. `docker build -t tfjob-operator:1.0.0 .`; without a registry at hand, `make image` makes the same.
 # Pinned: the base by the digest of its index, which lists all architectures; all else by the digests of its files. The digest is
 # that of docker-library/repo-info, commit bc9bbb4, repos/python/remote/3.13-slim-trixie.md (docs/install.md says how to renew it).
 ARG BASE=python:3.13.15-slim-trixie@sha256:afd91e25d0d1b40e4c92bf716154ec3c4a9f0de1ce2a5c3663007fb6918eaf9c
@@ -25,7 +25,7 @@ RUN /opt/tfjob-operator/bin/pip install --no-cache-dir --no-deps --no-build-isol
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="tfjob-operator" \
-      org.opencontainers.image.version="0.2.1" \
+      org.opencontainers.image.version="1.0.0" \
       org.opencontainers.image.description="A Kubernetes operator for TFJob" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/tfjob-operator /opt/tfjob-operator

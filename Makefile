@@ -43,11 +43,12 @@ integration: plane ## Run only the integration tests
 	@$(BESIDE) test/integration
 
 .PHONY: nightly
-nightly: plane ## Run the long tests that `make test` omits, with other simulation seeds each day; as root also other-debian
+nightly: plane ## Run the long tests that `make test` omits, with other simulation seeds each day; as root also e2e-upgrade and other-debian
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test -m nightly
 	@$(PYTHON) -m nox --sessions unit-3.12
 	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
+	@! $(PYTHON) -m hack.real_node try || $(MAKE) e2e-upgrade
 	@[ "$$(id -u)" != 0 ] || $(PYTHON) -m hack.other_debian
 
 .PHONY: other-debian
@@ -65,6 +66,13 @@ e2e: venv ## Install a dry run of the release on a real node and run the end-to-
 	@$(PYTHON) -m hack.real_node check
 	@$(PYTHON) -m hack.release --dry-run --registry= # the node imports the image
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
+
+.PHONY: e2e-upgrade
+e2e-upgrade: venv ## Upgrade and roll back 0.1.0, 0.2.1 and this version on the real node, each with its own image, by install.yaml and Helm (root)
+	@$(PYTHON) -m hack.real_node check
+	@$(PYTHON) -m hack.earlier
+	@$(PYTHON) -m hack.release --dry-run --registry=
+	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e -m nightly
 
 e2e-tensorflow: venv ## Train with real TensorFlow and JAX on the real node, and kill workers, coordinators and parameter servers (root)
 	@$(PYTHON) -m hack.real_node check
@@ -98,7 +106,7 @@ library: venv ## Build the wheel of the library alone, kubecontrollers, into bui
 	@$(PYTHON) -m hack.library
 
 .PHONY: release
-release: venv ## Build the release VERSION=0.2.1 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://... and with the image in REGISTRY=HOST/PATH; DRY_RUN=1: from any checkout (root)
+release: venv ## Build the release VERSION=1.0.0 from its tag into build/release/, signed with the private key KEY=FILE, for publication at URL=https://... and with the image in REGISTRY=HOST/PATH; DRY_RUN=1: from any checkout (root)
 	@$(PYTHON) -m hack.release $(if $(VERSION),--version=$(VERSION)) $(if $(KEY),--key=$(KEY)) $(if $(URL),--url=$(URL)) $(if $(REGISTRY),--registry=$(REGISTRY)) $(if $(DRY_RUN),--dry-run)
 
 .PHONY: publish

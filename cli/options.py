@@ -112,6 +112,25 @@ class WithProgram(click.Command):
         return rest
 
 
+def camel_cased(value: Any) -> Any:
+    """Return dataclasses and named tuples as JSON, with keys in camelCase."""
+    from dataclasses import fields, is_dataclass
+    from datetime import datetime
+
+    if isinstance(value, datetime):
+        return value.isoformat()
+    names = [field.name for field in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
+    if names:
+        return {camel(name): camel_cased(getattr(value, name)) for name in names}
+    return [camel_cased(each) for each in value] if isinstance(value, tuple) else value
+
+
+def camel(name: str) -> str:
+    """Return a Python name in camelCase."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 def print_value(value: Any, output: str, *, sort_keys: bool = False) -> None:
     """Print a value as JSON or YAML: structs of msgspec, or decoded JSON."""
     if not isinstance(value, dict):

@@ -15,7 +15,7 @@ from tfjob_operator.api.v1.constants import MIN_NODE_LOST_TIMEOUT_S, RETRYABLE_E
 from tfjob_operator.controller.leaderelection.config import Election, LeaderElectionConfig
 
 PROGRAM: Final = "tfjob-operator"
-VERSION: Final = "0.2.1"
+VERSION: Final = "1.0.0"
 """Must equal the version in setup.cfg. `importlib.metadata` would cost a megabyte, since it parses metadata as an e-mail."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LEASE_NAME: Final = "tf-operator"

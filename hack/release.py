@@ -1,6 +1,6 @@
 """`make release`: build all files of a version in build/release/, with checksums, a signature and provenance.
 
-    python -m hack.release --version=0.2.1 --key=release.key [--url=URL] [--registry=HOST/PATH]
+    python -m hack.release --version=VERSION --key=release.key [--url=URL] [--registry=HOST/PATH]
     python -m hack.release --dry-run
 
 A release is built from a clean checkout whose commit has the tag of the version. A dry run builds the same files from any
@@ -62,9 +62,11 @@ EXAMPLE_REGISTRY: Final = "registry.example.com/team"
 VERSIONED: Final = (
     "Dockerfile",
     "CONTRIBUTING.md",
+    "Makefile",
     "README.md",
     "controller/options.py",
     "docs/install.md",
+    "docs/operations.md",
     "manifests/addons/page-base/deployment.yaml",
     "manifests/base/deployment.yaml",
     "manifests/chart/Chart.yaml",
@@ -73,7 +75,7 @@ VERSIONED: Final = (
 )
 _VERSION: Final = re.compile(
     r"((?:tfjob[-_]operator(?:-image|-manifests|-release)?[:/-]|tf-job-operator-chart-|kubecontrollers-"
-    r"|VERSION=|--version |tag `v?|\.tar:)"
+    r"|VERSION=|--version |(?:tag|example) `v?|\.tar:)"
     r"|VERSION: Final = \"|image\.version=\"|^(?:appV|v)ersion: )\d+\.\d+\.\d+",
     re.MULTILINE,
 )

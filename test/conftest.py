@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from faults.releases import FIRST, NotThereError, Release, before, known
+from faults.releases import NotThereError, Release, before, known
 from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.earlier import FIRST, WITHOUT_DECISIONS
 from kit import plugin
 from kit.virtual_loop import VirtualTimeLoop
 from support.machine import lacks, summary
@@ -93,10 +94,20 @@ def older(tmp_path: Path) -> Release:
 @pytest.fixture
 def first(tmp_path: Path) -> Release:
     """The first release; without git's history the test is skipped."""
+    return _known(tmp_path / "first", FIRST)
+
+
+@pytest.fixture
+def undecided(tmp_path: Path) -> Release:
+    """The last release that does not record the decision how a job ends; without git's history the test is skipped."""
+    return _known(tmp_path / "undecided", WITHOUT_DECISIONS)
+
+
+def _known(folder: Path, name: str) -> Release:
     try:
-        return known(tmp_path / "first", FIRST)
+        return known(folder, name)
     except NotThereError as error:
-        pytest.skip(str(error))
+        pytest.skip(lacks("git's history", str(error)))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis
-from tfjob_operator.cli.options import print_value, seconds, target_options
+from tfjob_operator.cli.options import camel_cased, print_value, seconds, target_options
 from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(target: Target, name: str, output: str | None, silent_after: float) 
     with target.session() as session:
         diagnosis = _for_cluster(diagnose(collect(session, name, datetime.now(UTC), silent_after)), target)
     if output is not None:
-        print_value(diagnosis, output)
+        print_value(camel_cased(diagnosis), output)
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     for line in render(diagnosis, width):

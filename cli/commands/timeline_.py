@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from tfjob_operator.cli.errors import ApiServerError
-from tfjob_operator.cli.options import print_value, target_options
+from tfjob_operator.cli.options import camel_cased, print_value, target_options
 from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
             echo("no permission to list events: deleted pods are not shown", err=True)
     timeline = timeline_of(seen.job, pods_from(seen.pods), events)
     if output is not None:
-        print_value(_plain(timeline), output)
+        print_value(camel_cased(timeline), output)
         return
     screen = terminal(no_color=no_color)
     now = datetime.now(UTC)
@@ -54,18 +53,3 @@ def command(*, target: Target, name: str, utc: bool, no_color: bool, output: str
     frame = Frame(now, zone, screen.width, UNICODE if screen.unicode else ASCII)
     for line in render(timeline, name, frame, screen.paint):
         echo(screen.shown(line))
-
-
-def _plain(value: Any) -> Any:
-    """Return the values of a timeline as JSON, with names in camelCase."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    names = [field.name for field in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
-    if names:
-        return {_camel(name): _plain(getattr(value, name)) for name in names}
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

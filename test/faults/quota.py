@@ -84,7 +84,8 @@ class Ends:
         if condition is not None and seen.condition is None:
             seen.condition, seen.version, seen.ended = condition, int(meta["resourceVersion"]), self._now()
             seen.ended_by_older = decision is None
-        if seen.decision is not None and not (decision == seen.decision or (decision is None and seen.ended_by_older)):
+        stays = _known_before(decision) == _known_before(seen.decision)
+        if seen.decision is not None and not (stays or (decision is None and seen.ended_by_older)):
             wrong.append(f"its end was decided as {seen.decision}, and then as {decision}")
         if decision is not None and seen.decision is None:
             seen.decided = int(meta["resourceVersion"])
@@ -106,6 +107,14 @@ class Ends:
                 given_up = pod.given_up is not None and job.ended is not None and pod.given_up <= job.ended
                 if pod.created < job.version < pod.ended and not given_up:
                     yield f"{job.condition['type']} was written while {pod.name} held quota"
+
+
+def _known_before(decision: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a decision without the field of its failure that 0.2.1 does not know, and drops."""
+    failure = (decision or {}).get("failure")
+    if decision is None or failure is None:
+        return decision
+    return {**decision, "failure": {key: value for key, value in failure.items() if key != "containerName"}}
 
 
 def _is_same(condition: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:

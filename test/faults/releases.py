@@ -1,25 +1,16 @@
 """The code and CRDs of earlier releases, from git, which alternate with those of this checkout."""
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fakes.manifests import read_document
 from faults.processes import ROOT, program
-from hack.package_links import link_packages
+from hack.earlier import COMMITS, PREVIOUS, unpack
 
-FIRST: Final = "0.1.0"
-PREVIOUS: Final = "0.2.0"
-COMMITS: Final = {
-    FIRST: "7bf790d64af8d3361e52cac1af2dfae95654f28c",
-    PREVIOUS: "0e8c33f95b2c93b5701eaf8baa7bd1cf560ed45f",
-}
-"""The releases that have no tag, or whose tag may be missing in a clone."""
 TAGS: Final = "v*"
 RETRYABLE: Final = "--retryable-exit-codes"
 """The flag that came with the retry of exit code 134."""
@@ -94,14 +85,9 @@ def known(folder: Path, name: str) -> Release:
 
 def _unpack(folder: Path, name: str, commit: str) -> Release:
     try:
-        packed = _git("archive", "--format=tar", commit, "--", *NEEDED)
+        unpack(folder, commit, NEEDED)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotThereError(f"{name} ({commit}) is not in git's history here: use a full clone") from error
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
-        archive.extractall(folder)
-    # Without links, Python would import the packages of this checkout: its editable install knows them by name.
-    link_packages(folder, folder)
     # It uses the dependencies of this environment.
     asked = subprocess.run([sys.executable, "-c", WHERE], cwd=folder, capture_output=True, text=True, check=False)
     if asked.returncode:

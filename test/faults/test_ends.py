@@ -1,4 +1,4 @@
-"""Jobs in every state of an end: their operator is upgraded from the previous release, rolled back and upgraded again."""
+"""Jobs in every state of an end: their operator is upgraded from 0.2.0, rolled back and upgraded again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -197,7 +197,7 @@ class Play:
 
 @pytest.mark.parametrize("order", [FIRST, LAST])
 def test_jobs_in_every_state_of_an_end_survive_a_roll_back_and_the_next_upgrade(
-    tmp_path: Path, older: Release, order: str
+    tmp_path: Path, undecided: Release, order: str
 ) -> None:
     """As operations.md says: Ending jobs finish unless they are suspended, and pods whose sidecars work go at once.
 
@@ -214,7 +214,7 @@ def test_jobs_in_every_state_of_an_end_survive_a_roll_back_and_the_next_upgrade(
 
     async def run() -> None:
         async with field(tmp_path) as it:
-            rollout = Rollout(it, order, (older, present()), len(STATES))
+            rollout = Rollout(it, order, (undecided, present()), len(STATES))
             await rollout.begin()
             async with asyncio.TaskGroup() as tasks:
                 for state in STATES.values():

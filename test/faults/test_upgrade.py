@@ -261,9 +261,9 @@ class Takeover:
         return self._user.job.metadata.resource_version
 
 
-@pytest.mark.parametrize("crd", ["first", "older"])
+@pytest.mark.parametrize("crd", ["first", "undecided"])
 def test_an_older_release_that_takes_over_an_ending_job_decides_the_same_end(
-    tmp_path: Path, first: Release, older: Release, crd: str
+    tmp_path: Path, first: Release, undecided: Release, crd: str
 ) -> None:
     """The CRDs of all releases keep the decision when the operator is killed. The next upgrade writes nothing."""
 
@@ -273,11 +273,11 @@ def test_an_older_release_that_takes_over_an_ending_job_decides_the_same_end(
             Proxy(it.kubeconfig, serving=it.serving) as proxy,
             Deployment(it, namespace, proxy, ()) as deployment,
         ):
-            await Takeover(it, namespace, proxy, deployment).play(older, succeeds=succeeds)
+            await Takeover(it, namespace, proxy, deployment).play(undecided, succeeds=succeeds)
 
     async def run() -> None:
         async with field(tmp_path) as it:
-            await asyncio.to_thread(apply_crd, it, {"first": first, "older": older}[crd].crd)
+            await asyncio.to_thread(apply_crd, it, {"first": first, "undecided": undecided}[crd].crd)
             await asyncio.gather(play(it, succeeds=True), play(it, succeeds=False))
 
     asyncio.run(run())

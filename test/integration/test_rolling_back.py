@@ -428,7 +428,7 @@ def test_a_thousand_running_jobs_are_not_changed_by_a_release_that_sets_more_var
 
     def variables(name: str) -> set[str]:
         (container,) = cluster.api("GET", "pods", name)["spec"]["containers"]
-        return {each["name"] for each in container["env"]} - {"TF_CONFIG"}
+        return {each["name"] for each in container["env"]} - {v1.TF_CONFIG, v1.EXECUTION_VARIABLE}
 
     def running() -> int:
         return sum(Snapshot(item, {}, Counter()).is_true("Running") for item in cluster.items(JOBS[0]))

@@ -274,6 +274,8 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(server: Server, outp
     if output:
         told = yaml.safe_load(result.output)  # JSON is YAML
         assert told["causes"][0]["id"].startswith("image-")
+        assert told["causes"][0]["toDo"]
+        assert told["stateLine"]
         assert told["unseen"].endswith("leases, nodes, persistent volume claims")
         return
     assert "[error: image-" in result.output

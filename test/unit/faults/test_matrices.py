@@ -26,7 +26,10 @@ from faults.unseen import AGAIN, BESIDE, DELETED, ENDED, STRANGER, applies, righ
 from faults.unseen import FAULTS as UNSEEN
 from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
 from faults.workloads import WORKLOADS
+from hack.earlier import COMMITS, PREVIOUS
 from hack.fault_proxy.proxy import Seen
+from hack.image.build import VERSION
+from support.machine import lacks
 from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 
@@ -108,6 +111,7 @@ def test_creates_are_counted_by_the_objects_that_the_server_shows(shown: list[di
     assert list(differences(found, right, WORKLOADS["plain"], {})) == wrong
 
 
+NAMED: Final = {"failure": {"containerName": "tensorflow", "exitCode": 1}}
 DECIDED: Final = {"type": "Failed", "reason": "TFJobFailed", "time": "2026-01-01T00:00:00Z"}
 
 
@@ -156,9 +160,11 @@ def test_a_queued_job_must_not_end_while_a_pod_holds_quota(
         ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED), job_at(3, ending=DECIDED, end="Failed")], ""),
         ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED | {"time": "2026-01-01T00:01:00Z"})], "and then as"),
         ([job_at(1, ending=DECIDED), job_at(2)], "and then as None"),
+        ([job_at(1, ending=DECIDED | NAMED), job_at(2, ending=DECIDED | {"failure": {"exitCode": 1}})], ""),
+        ([job_at(1, ending=DECIDED | NAMED), job_at(2, ending=DECIDED | {"failure": {}})], "and then as"),
         ([job_at(1, ending=DECIDED), job_at(2, ending=DECIDED, end="Succeeded")], "and it has the condition"),
     ],
-    ids=["kept", "decided twice", "lost", "not as decided"],
+    ids=["kept", "decided twice", "lost", "without what 0.2.1 drops", "without the exit code", "not as decided"],
 )
 def test_a_decision_about_the_end_is_made_once_and_stays(shown: list[dict[str, Any]], words: str) -> None:
     ends = Ends()
@@ -251,9 +257,21 @@ def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
     tmp_path: Path, mocker: MockerFixture, error: Exception
 ) -> None:
     """As in an archive of the sources, or a shallow clone."""
-    mocker.patch.object(releases, "_git", side_effect=error)
-    with pytest.raises(NotThereError, match=f"{releases.PREVIOUS} .*{releases.COMMITS[releases.PREVIOUS]}"):
+    mocker.patch("subprocess.run", side_effect=error)
+    with pytest.raises(NotThereError, match=f"{PREVIOUS} .*{COMMITS[PREVIOUS]}"):
         before(tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMITS)
+def test_the_commit_of_a_release_has_its_version(name: str) -> None:
+    """And not that of this checkout: `hack/earlier.py` is changed when the version is raised."""
+    shown = subprocess.run(
+        ["git", "show", f"{COMMITS[name]}:setup.cfg"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if shown.returncode:
+        pytest.skip(lacks("git's history", shown.stderr))
+    assert f"\nversion = {name}\n" in shown.stdout
+    assert name != VERSION
 
 
 def test_a_release_runs_its_own_packages(tmp_path: Path, mocker: MockerFixture) -> None:
