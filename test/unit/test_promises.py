@@ -30,20 +30,20 @@ from tfjob_operator.api.v1.tensorboard import tensor_board_name
 from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as dialect
-from tfjob_operator.cli.app import COMMANDS, app
 from tfjob_operator.cli.commands import migrate_, top_, watch_
 from tfjob_operator.cli.diagnosis.causes import Diagnosis
 from tfjob_operator.cli.errors import UNKNOWN
+from tfjob_operator.cli.main import COMMANDS, app
 from tfjob_operator.cli.migration import CheckedJob, Difference
 from tfjob_operator.cli.options import camel
 from tfjob_operator.cli.status import JobSummary
 from tfjob_operator.cli.timelines.values import Timeline
 from tfjob_operator.controller.config import file
-from tfjob_operator.controller.jobs.metrics import JOBS, WAITING_SINCE
+from tfjob_operator.controller.jobs.job_metrics import JOBS, WAITING_SINCE
 from tfjob_operator.controller.options import LEASE_NAME, MONITORING_PORT
 from tfjob_operator.controller.options import _parser as options_parser
 from tfjob_operator.controller.tensorboard.desired import HASH_ANNOTATION
-from tfjob_operator.controller.tfjob.build.children import config_map_name
+from tfjob_operator.controller.tfjob.build.builder import config_map_name
 
 FILE: Final = ROOT / "test" / "data" / "promises.txt"
 CHART: Final = ROOT / "manifests" / "chart"
