@@ -158,14 +158,14 @@ def a_kubeconfig(
     }
 
 
-def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
+def decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
     """Return a function that calls `make` and returns the part of the object that an informer caches."""
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
-job, tensorflow_job = _decoding(a_job, PageJob), _decoding(a_tensorflow_job, TensorFlowV1Alpha1Job)
-pod, alpha_pod = _decoding(a_pod, PodDetails), _decoding(an_alpha_pod, PodDetails)
-event = _decoding(an_event, EventDetails)
+job, tensorflow_job = decoding(a_job, PageJob), decoding(a_tensorflow_job, TensorFlowV1Alpha1Job)
+pod, alpha_pod = decoding(a_pod, PodDetails), decoding(an_alpha_pod, PodDetails)
+event = decoding(an_event, EventDetails)
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Builders of jobs and pods for tests: omitted arguments are omitted fields."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from fakes.objects import after, changed
+from fakes.objects import after, changed, labelled
 from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
     Condition,
@@ -63,7 +63,7 @@ def container(pod_spec: dict[str, Any] | None = None, /, **fields: Any) -> dict[
     return {"spec": {"containers": [{"name": "tensorflow", "image": "i"} | fields], **(pod_spec or {})}}
 
 
-def replica(replicas: int | None = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:
+def replica(replicas: object = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:
     """Return an entry of tfReplicaSpecs."""
     given: dict[str, Any] = {"template": template()}
     if replicas is not None:
@@ -131,11 +131,12 @@ def pod(
     ended_s: float | None = None,
     uid: str = "",
     job_name: str = "mnist",
+    **status: Any,
 ) -> Pod:
     """Return a pod of the job, with the replica's policy Never or ExitCode unless `policy` is given.
 
     With `exit_code` its main container has terminated, `ended_s` after EPOCH. A `terminating` pod was deleted at EPOCH with the
-    grace period `grace_s`; its own grace period is 30 s.
+    grace period `grace_s`; its own grace period is 30 s. `status` has other fields of its status.
     """
     end = None if ended_s is None else at(ended_s)
     terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=end)
@@ -146,8 +147,19 @@ def pod(
     return Pod(
         metadata=_child_meta(job_name, replica_type, index, uid, terminating=terminating, grace_s=grace_s),
         spec=PodSpec(restart_policy=policy, containers=(Container(name="tensorflow"),)),
-        status=PodStatus(phase=phase, reason=reason, container_statuses=statuses),
+        status=changed(PodStatus(phase=phase, reason=reason, container_statuses=statuses), **status),
     )
+
+
+def workers(count: int = 3, attempt: int | None = None, *, but: Mapping[int, Pod | None] | None = None) -> list[Pod]:
+    """Return running workers, each on a node of its own: n0, n1, ...; `but` replaces some of them, None omits one.
+
+    With `attempt` all have this label, also those in `but`.
+    """
+    suffix = f"-{attempt}" if attempt else ""
+    there = {index: changed(pod("Worker", index, uid=f"{index}{suffix}"), node=f"n{index}") for index in range(count)}
+    found = [each for each in (there | dict(but or {})).values() if each is not None]
+    return found if attempt is None else [labelled(each, attempt=str(attempt)) for each in found]
 
 
 def with_sidecar(found: Pod) -> Pod:
