@@ -131,12 +131,11 @@ def pod(
     ended_s: float | None = None,
     uid: str = "",
     job_name: str = "mnist",
-    **status: Any,
 ) -> Pod:
     """Return a pod of the job, with the replica's policy Never or ExitCode unless `policy` is given.
 
     With `exit_code` its main container has terminated, `ended_s` after EPOCH. A `terminating` pod was deleted at EPOCH with the
-    grace period `grace_s`; its own grace period is 30 s. `status` has other fields of its status.
+    grace period `grace_s`; its own grace period is 30 s.
     """
     end = None if ended_s is None else at(ended_s)
     terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=end)
@@ -147,7 +146,7 @@ def pod(
     return Pod(
         metadata=_child_meta(job_name, replica_type, index, uid, terminating=terminating, grace_s=grace_s),
         spec=PodSpec(restart_policy=policy, containers=(Container(name="tensorflow"),)),
-        status=changed(PodStatus(phase=phase, reason=reason, container_statuses=statuses), **status),
+        status=PodStatus(phase=phase, reason=reason, container_statuses=statuses),
     )
 
 
@@ -160,6 +159,11 @@ def workers(count: int = 3, attempt: int | None = None, *, but: Mapping[int, Pod
     there = {index: changed(pod("Worker", index, uid=f"{index}{suffix}"), node=f"n{index}") for index in range(count)}
     found = [each for each in (there | dict(but or {})).values() if each is not None]
     return found if attempt is None else [labelled(each, attempt=str(attempt)) for each in found]
+
+
+def with_containers(found: Pod, *statuses: ContainerStatus, **status: Any) -> Pod:
+    """Return the pod with these containers; `status` has other fields of its status."""
+    return changed(found, status=changed(found.status, container_statuses=statuses, **status))
 
 
 def with_sidecar(found: Pod) -> Pod:

@@ -33,6 +33,9 @@ def policy(*rules: dict[str, Any], workers: int = 3, restart: str = "Never", **m
     return {"tfReplicaSpecs": types, "runPolicy": {"failurePolicy": {"rules": [*rules], "maxRestarts": 3} | more}}
 
 
+running = partial(workers, attempt=0)
+
+
 def of(attempt: int, each: Pod) -> Pod:
     """The pod as one of this attempt."""
     return labelled(each, attempt=str(attempt))
@@ -54,7 +57,7 @@ def stopped(index: int) -> Pod:
 
 def started(given: dict[str, Any], **meta: Any) -> TFJob:
     """A job whose pods of attempt 0 run."""
-    return synced(synced(job(given, **meta), at_s=0), *workers(len(range(3)), 0), at_s=10)
+    return synced(synced(job(given, **meta), at_s=0), *running(len(range(3))), at_s=10)
 
 
 def names(found: Plan) -> tuple[list[str], list[str]]:
@@ -72,10 +75,10 @@ ALL = [f"mnist-worker-{index}" for index in range(3)]
 def test_a_restart_of_the_whole_job_is_one_status_write_and_ends_all_pods() -> None:
     """The attempt and its history are in the status before the first pod is deleted; nothing is created in that plan."""
     before = started(policy(RESTART_ALL | on(42) | {"name": "nan"}))
-    found = decide(before, *workers(3, 0, but={1: failed(1)}))
+    found = decide(before, *running(but={1: failed(1)}))
     assert names(found) == (ALL, [])
     leaving = pod("Worker", 0, terminating=True)
-    assert names(decide(before, *workers(3, 0, but={0: leaving, 1: failed(1)}))) == (ALL[1:], [])
+    assert names(decide(before, *running(but={0: leaving, 1: failed(1)}))) == (ALL[1:], [])
     status = after(before, found).status
     assert (status.attempt, status.counted_restarts, status.restarts) == (1, 1, ())
     (over,) = status.attempt_history
@@ -88,21 +91,21 @@ def test_a_restart_of_the_whole_job_is_one_status_write_and_ends_all_pods() -> N
 
 def test_no_pod_is_created_while_one_of_an_earlier_attempt_exists() -> None:
     """Neither beside one that terminates, nor beside one that somebody keeps. Then the API server is asked first."""
-    restarted = synced(started(policy(RESTART_ALL)), *workers(3, 0, but={1: failed(1)}))
+    restarted = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
     for left in (pod("Worker", 0, terminating=True), failed(0), pod("Worker", 0)):
         found = decide(restarted, left, at_s=61)
         assert found.create_pods == ()
         assert [each.pod for each in found.delete_pods] == ([] if left.metadata.deletion_timestamp else [left])
     found = decide(restarted, at_s=61)
     assert (names(found), found.begins_attempt) == (([], ALL), True)
-    rest = decide(restarted, *workers(3, 1, but={2: None}), at_s=62)
+    rest = decide(restarted, *running(attempt=1, but={2: None}), at_s=62)
     assert (names(rest), rest.begins_attempt) == (([], ALL[2:]), False)
 
 
 def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts_nothing_again() -> None:
     """Pods of an earlier attempt match no rule, whatever they end with."""
-    restarted = synced(started(policy(RESTART_ALL)), *workers(3, 0, but={1: failed(1)}))
-    found = decide(restarted, *workers(3, 0, but={1: failed(1), 2: failed(2, exit_code=137)}), at_s=61)
+    restarted = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
+    found = decide(restarted, *running(but={1: failed(1), 2: failed(2, exit_code=137)}), at_s=61)
     assert names(found)[0] == ALL
     assert after(restarted, found).status.attempt == restarted.status.attempt == 1
     assert after(restarted, found).status.counted_restarts == 1
@@ -152,19 +155,19 @@ def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts
 def test_rules_decide_in_their_order(
     rules: list[dict[str, Any]], failures: dict[int, Pod], expected: tuple[str, int]
 ) -> None:
-    found = synced(started(policy(*rules)), *workers(3, 0, but=dict(failures)))
+    found = synced(started(policy(*rules)), *running(but=dict(failures)))
     assert (true_of(found)[-1], found.status.attempt) == expected
 
 
 def test_never_in_a_pod_without_its_label_shows_nothing_where_a_rule_is_about_it() -> None:
     """This operator made it so: the policy is the replica's. A user may take the label away, or copy the pod without it."""
     before = started(policy(FAIL | on(3), restart="OnFailure"))
-    found = decide(before, *workers(3, 0, but={1: failed(1, exit_code=137, reason="Preempting")}))
+    found = decide(before, *running(but={1: failed(1, exit_code=137, reason="Preempting")}))
     assert (names(found), true_of(after(before, found))[-1]) == ((["mnist-worker-1"], []), "Restarting")
 
 
 def test_a_rule_that_fails_the_job_says_so_in_the_condition() -> None:
-    found = synced(started(policy(FAIL | {"name": "fatal"})), *workers(3, 0, but={1: failed(1)}))
+    found = synced(started(policy(FAIL | {"name": "fatal"})), *running(but={1: failed(1)}))
     assert found.status.conditions[-1].reason == "PodFailurePolicy"
     assert "rule fatal" in found.status.conditions[-1].message
     assert "exited with code 42" in found.status.conditions[-1].message
@@ -174,7 +177,7 @@ def test_a_rule_that_fails_the_job_says_so_in_the_condition() -> None:
 def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
     """The attempt stays as it was."""
     found = started(policy(RESTART_ALL, maxRestarts=0))
-    found = synced(found, *workers(3, 0, but={1: failed(1)}))
+    found = synced(found, *running(but={1: failed(1)}))
     assert (true_of(found)[-1], found.status.attempt, found.status.counted_restarts) == ("Failed", 0, 0)
     assert "maxRestarts" in found.status.conditions[-1].message
     assert [(each.reason, each.action) for each in found.status.attempt_history] == [("Error", "RestartAll")]
@@ -194,13 +197,13 @@ def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
     ids=["an exit code", "out of memory", "evicted", "evicted through the API", "a lost node", "rejected"],
 )
 def test_the_history_says_in_a_word_why_an_attempt_ended(failure: Pod, reason: str) -> None:
-    found = synced(started(policy(RESTART_ALL)), *workers(3, 0, but={1: failure}))
+    found = synced(started(policy(RESTART_ALL)), *running(but={1: failure}))
     assert [each.reason for each in found.status.attempt_history] == [reason]
 
 
 def test_restarts_that_do_not_count_go_on_beyond_the_maximum() -> None:
     rule = {"action": "RestartAllAndIgnoreMaxRestarts"}
-    found = synced(started(policy(rule, maxRestarts=0)), *workers(3, 0, but={1: failed(1)}))
+    found = synced(started(policy(rule, maxRestarts=0)), *running(but={1: failed(1)}))
     assert (found.status.attempt, found.status.counted_restarts) == (1, 0)
 
 
@@ -208,7 +211,7 @@ def test_restarts_that_do_not_count_go_on_beyond_the_maximum() -> None:
 def test_a_rule_about_a_replica_replaces_it_alone(action: str, restarts: int) -> None:
     """Also under restartPolicy Never. Ignored failures do not count to backoffLimit."""
     before = started(policy({"action": action}))
-    found = decide(before, *workers(3, 0, but={1: failed(1)}))
+    found = decide(before, *running(but={1: failed(1)}))
     assert names(found) == (["mnist-worker-1"], [])
     (gone,) = found.delete_pods
     assert gone.decision == ("failurePolicyRule0", action, "Worker")
@@ -222,19 +225,19 @@ def test_a_program_that_fails_at_once_is_delayed_though_its_failures_are_ignored
     job = started(policy({"action": "Ignore"}))
     waits = []
     for uid in ("first", "second", "third"):
-        pods = workers(3, 0, but={1: failed(1, uid=uid)})
+        pods = running(but={1: failed(1, uid=uid)})
         job = synced(synced(job, *pods, at_s=70), *pods, at_s=72)
-        waits.append(names(decide(job, *workers(3, 0, but={1: None}), at_s=75))[1] == [])
+        waits.append(names(decide(job, *running(but={1: None}), at_s=75))[1] == [])
     assert waits == [False, True, True]
     assert [(each.next_time, each.total) for each in job.status.restarts] == [(at(90), 0)]
-    job = synced(job, *workers(3, 0, but={1: evicted(1)}), at_s=100)
-    assert names(decide(job, *workers(3, 0, but={1: None}), at_s=100))[1] == ["mnist-worker-1"]
+    job = synced(job, *running(but={1: evicted(1)}), at_s=100)
+    assert names(decide(job, *running(but={1: None}), at_s=100))[1] == ["mnist-worker-1"]
 
 
 @pytest.mark.parametrize(("kept", "created"), [("Keep", ALL[1:]), ("Restart", ALL)])
 def test_replicas_that_are_done_run_again_or_not_as_the_policy_says(kept: str, created: list[str]) -> None:
     given = policy(RESTART_ALL, finishedReplicaPolicy=kept) | {"successPolicy": "AllWorkers"}
-    pods = workers(3, 0, but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
+    pods = running(but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
     assert names(decide(started(given), *pods))[0] == created
     restarted = synced(started(given), *pods)
     left = pods[:1] if kept == "Keep" else []
@@ -248,38 +251,36 @@ def test_replicas_that_are_done_run_again_or_not_as_the_policy_says(kept: str, c
 def test_a_replica_that_does_not_run_again_in_time_is_a_matter_of_the_whole_job() -> None:
     """The time counts from the failure, also while the pod cannot even be created."""
     rule = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "RestartAll"}}
-    found = synced(started(policy(rule)), *workers(3, 0, but={1: failed(1)}))
+    found = synced(started(policy(rule)), *running(but={1: failed(1)}))
     gone = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 60})
-    waits = decide(found, *workers(3, 0, but={1: None}), at_s=80, first_seen=gone)
+    waits = decide(found, *running(but={1: None}), at_s=80, first_seen=gone)
     assert (names(waits)[1], waits.requeue_after_s) == (["mnist-worker-1"], 10)
     found = after(found, waits)
-    again = synced(found, *workers(3, 0, but={1: pod("Worker", 1, uid="new")}), at_s=85)
+    again = synced(found, *running(but={1: pod("Worker", 1, uid="new")}), at_s=85)
     # The second failure is delayed by 10 s, in which the time does not run.
-    delayed = synced(again, *workers(3, 0, but={1: failed(1, uid="new")}), at_s=100)
+    delayed = synced(again, *running(but={1: failed(1, uid="new")}), at_s=100)
     absent: dict[str, Any] = {"first_seen": gone}
-    waits_s = [
-        decide(delayed, *workers(3, 0, but={1: None}), at_s=at_s, **absent).requeue_after_s for at_s in (101, 111)
-    ]
+    waits_s = [decide(delayed, *running(but={1: None}), at_s=at_s, **absent).requeue_after_s for at_s in (101, 111)]
     assert waits_s == [9, 29]
-    assert synced(delayed, *workers(3, 0, but={1: None}), at_s=139, **absent).status.attempt == 0
-    assert synced(delayed, *workers(3, 0, but={1: None}), at_s=140, **absent).status.attempt == 1
-    assert decide(again, *workers(3, 0, but={1: evicted(1)}), at_s=120).requeue_after_s is None
-    assert synced(again, *workers(3, 0, but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
-    escalated = synced(found, *workers(3, 0, but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
+    assert synced(delayed, *running(but={1: None}), at_s=139, **absent).status.attempt == 0
+    assert synced(delayed, *running(but={1: None}), at_s=140, **absent).status.attempt == 1
+    assert decide(again, *running(but={1: evicted(1)}), at_s=120).requeue_after_s is None
+    assert synced(again, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=120).status.attempt == 0
+    escalated = synced(found, *running(but={1: pod("Worker", 1, "Pending", uid="new")}), at_s=90)
     assert (escalated.status.attempt, escalated.status.counted_restarts) == (1, 1)
     assert "mnist-worker-1 did not run again in time" in escalated.status.conditions[-1].message
     assert escalated.status.attempt_history[0].reason == "NotRunningAgain"
     assert synced(escalated, at_s=99).status.attempt == 1, "the next attempt has not failed"
     # What was due in the attempt before is not due in this one, also if the memory of the other comes back.
     later = changed(escalated, status=merged_status(escalated.status, found.status))
-    later = synced(later, *workers(3, 1, but={1: pod("Worker", 1, "Pending")}), at_s=200)
+    later = synced(later, *running(attempt=1, but={1: pod("Worker", 1, "Pending")}), at_s=200)
     assert (later.status.attempt, later.status.counted_restarts) == (1, 1)
 
 
 def test_a_restart_after_a_roll_back_is_of_a_higher_attempt_than_any_pod() -> None:
     """An older release drops the attempt from the status, and the label stays on the pods."""
     before = started(policy(RESTART_ALL))
-    found = decide(before, *workers(3, 3, but={1: failed(1)}))
+    found = decide(before, *running(attempt=3, but={1: failed(1)}))
     assert names(found) == (ALL, [])
     assert after(before, found).status.attempt == 4
     assert [each.number for each in after(before, found).status.attempt_history] == [3]
@@ -293,12 +294,12 @@ def test_a_job_beyond_its_backoff_limit_fails_and_is_not_restarted_first() -> No
     given["runPolicy"]["failurePolicy"]["rules"][1]["targetReplicaTypes"] = ["Worker"]
     before = started(given)
     server = pod("PS", 0, restarts=3)
-    found = decide(before, *workers(3, 0, but={1: failed(1)}), server)
+    found = decide(before, *running(but={1: failed(1)}), server)
     done = after(before, found)
     assert (true_of(done)[-1], done.status.attempt, done.status.attempt_history) == ("Failed", 0, ())
     assert [event.reason for event in found.events] == ["BackoffLimitExceeded"]
     assert "Pod mnist-ps-0 was restarted most often (3 times)" in found.events[0].message
-    within = synced(before, *workers(3, 0, but={1: failed(1)}), pod("PS", 0, restarts=2))
+    within = synced(before, *running(but={1: failed(1)}), pod("PS", 0, restarts=2))
     assert (true_of(within)[-1], within.status.attempt) == ("Restarting", 1)
     assert true_of(synced(within, at_s=61))[-1] == "Restarting"
 
@@ -307,7 +308,7 @@ def test_a_job_beyond_its_backoff_limit_fails_and_is_not_restarted_first() -> No
 def test_the_failure_of_a_pod_whose_attempt_a_user_wrote_is_decided_once(number: int) -> None:
     """Its label counts as 0, so the pod belongs to an earlier attempt after the restart, also for the next operator."""
     found = started(policy(RESTART_ALL))
-    pods = workers(3, number, but={1: failed(1)})
+    pods = running(attempt=number, but={1: failed(1)})
     for at_s in (60, 61, 62):
         found = synced(found, *pods, at_s=at_s)
         assert (found.status.attempt, found.status.counted_restarts) == (1, 1)
@@ -316,10 +317,10 @@ def test_the_failure_of_a_pod_whose_attempt_a_user_wrote_is_decided_once(number:
 
 def test_pods_that_the_operator_creates_are_of_the_present_attempt_whatever_number_a_user_wrote() -> None:
     """A label below the maximum is taken for that of a status that was lost, and the attempts after it are readable too."""
-    found = synced(started(policy(RESTART_ALL)), *workers(3, MAX_ATTEMPT - 1, but={1: failed(1)}))
+    found = synced(started(policy(RESTART_ALL)), *running(attempt=MAX_ATTEMPT - 1, but={1: failed(1)}))
     assert found.status.attempt == MAX_ATTEMPT
-    assert names(decide(found, *workers(3, MAX_ATTEMPT), at_s=61)) == ([], [])
-    assert names(decide(found, *workers(3, MAX_ATTEMPT + 1), at_s=61)) == (ALL, [])
+    assert names(decide(found, *running(attempt=MAX_ATTEMPT), at_s=61)) == ([], [])
+    assert names(decide(found, *running(attempt=MAX_ATTEMPT + 1), at_s=61)) == (ALL, [])
 
 
 def requested(found: TFJob, value: str) -> TFJob:
@@ -331,11 +332,11 @@ def test_a_user_restarts_the_whole_job_once_for_each_request() -> None:
     given = spec(Worker=3)
     found = started(given, annotations=JobAnnotations("copied"))
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "copied")
-    found = synced(requested(found, "now"), *workers(3, 0))
+    found = synced(requested(found, "now"), *running())
     assert (found.status.attempt, found.status.counted_restarts) == (1, 0)
     assert found.status.attempt_history[0].reason == "RestartRequested"
     found = synced(found, at_s=70)
-    assert synced(found, *workers(3, 1), at_s=80).status.attempt == 1
+    assert synced(found, *running(attempt=1), at_s=80).status.attempt == 1
 
 
 EARLIER, LATER = "2024-01-01T00:00:00Z", "2024-01-02T00:00:00.5+02:00"
@@ -377,43 +378,43 @@ def test_a_request_is_a_new_value_that_is_no_earlier_time(
     """Applying an old manifest, or reverting an edit, restarts nothing. The status never has more than 64 characters."""
     before = changed(started(spec(Worker=3)), status__observed_restart_request=observed)
     before = requested(before, request_)
-    found = decide(before, *workers(3, 0))
+    found = decide(before, *running())
     assert after(before, found).status.attempt == restarts
     assert after(before, found).status.observed_restart_request == (request_ if restarts else observed)
     problems = [(each.event.reason, each.event.message) for each in found.problems]
     assert [reason for reason, _ in problems] == ["RestartRequestIgnored"] * bool(warning)
     assert all(warning in message for _, message in problems)
     if restarts:
-        assert not decide(after(before, found), *workers(3, 0)).problems
+        assert not decide(after(before, found), *running()).problems
 
 
 def test_a_long_value_that_an_older_release_has_recorded_leaves_the_status_and_restarts_nothing() -> None:
     """The next valid value is a request again. Before the start, a long value is not recorded either."""
     text = "x" * 250_000
     before = changed(started(spec(Worker=3)), status__observed_restart_request=text)
-    found = synced(requested(before, text), *workers(3, 0))
+    found = synced(requested(before, text), *running())
     assert (found.status.attempt, found.status.observed_restart_request) == (0, "")
-    assert synced(requested(found, "now"), *workers(3, 0)).status.attempt == 1
+    assert synced(requested(found, "now"), *running()).status.attempt == 1
     new = started(spec(Worker=3), annotations=JobAnnotations(text))
     assert new.status.observed_restart_request == ""
 
 
 def test_the_warning_about_a_request_ends_with_the_job() -> None:
     before = requested(started(spec(Worker=3)), "x" * 65)
-    done = synced(before, *workers(3, 0, but={0: pod("Worker", 0, "Succeeded", 0)}))
+    done = synced(before, *running(but={0: pod("Worker", 0, "Succeeded", 0)}))
     assert (true_of(done)[-1], decide(done).problems) == ("Succeeded", ())
 
 
 def test_a_request_is_not_followed_again_after_an_older_release_dropped_it_from_the_status() -> None:
     """The attempt of the pods shows it. Pods that the older release created have none: then the job is restarted once more."""
     found = requested(started(spec(Worker=3)), "before the roll-back")
-    mixed = synced(found, pod("Worker", 0), *workers(3, 2, but={0: None}))
+    mixed = synced(found, pod("Worker", 0), *running(attempt=2, but={0: None}))
     assert (mixed.status.attempt, mixed.status.attempt_history[0].reason) == (3, "RestartRequested")
-    found = synced(found, *workers(3, 2))
+    found = synced(found, *running(attempt=2))
     assert (found.status.attempt, found.status.observed_restart_request) == (2, "before the roll-back")
     assert not found.status.attempt_history
-    assert synced(requested(found, "later"), *workers(3, 2), at_s=70).status.attempt == 3
-    edited = synced(requested(found, "now"), *workers(3, 999_999_999))
+    assert synced(requested(found, "later"), *running(attempt=2), at_s=70).status.attempt == 3
+    edited = synced(requested(found, "now"), *running(attempt=999_999_999))
     assert edited.status.attempt == 3, "a user wrote these labels"
 
 
@@ -422,7 +423,7 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
     found, now, delays = started(policy(RESTART_ALL, maxRestarts=99)), 60.0, []
     began = found.status.start_time
     for attempt in range(9):
-        found = synced(found, *workers(3, attempt, but={1: failed(1)}), at_s=now)
+        found = synced(found, *running(attempt=attempt, but={1: failed(1)}), at_s=now)
         assert found.status.attempt_history[-1].start_time == began, "the delay is no part of an attempt"
         due = found.status.next_restart_time
         delays.append(0 if due is None else (due - at(now)).total_seconds())
@@ -434,7 +435,7 @@ def test_restarts_of_the_whole_job_are_delayed_as_a_kubelet_delays_those_of_a_co
         began = at(now)
         assert names(decide(found, at_s=now))[1] == ALL
         found = synced(found, at_s=now)
-        found = synced(found, *workers(3, attempt + 1), at_s=now + 1)
+        found = synced(found, *running(attempt=attempt + 1), at_s=now + 1)
         now += 700 if attempt == 7 else 5
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300, 0]
 
@@ -443,12 +444,12 @@ def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
     """Those of the whole job, and of one replica. Its flag was set meanwhile."""
     whole = started(policy(RESTART_ALL, maxRestarts=99))
     for attempt in range(2):
-        whole = synced(whole, *workers(3, attempt, but={1: failed(1)}), at_s=60 + attempt)
+        whole = synced(whole, *running(attempt=attempt, but={1: failed(1)}), at_s=60 + attempt)
         whole = synced(whole, at_s=60.5 + attempt)
     one = started(spec("ExitCode", Worker=3))
     for number in range(2):
-        one = synced(one, *workers(3, 0, but={1: failed(1, exit_code=137, uid=f"try-{number}")}), at_s=60 + number)
-    rest = workers(3, 0, but={1: None})
+        one = synced(one, *running(but={1: failed(1, exit_code=137, uid=f"try-{number}")}), at_s=60 + number)
+    rest = running(but={1: None})
     for found, pods, missing in ((whole, (), ALL), (one, rest, ALL[1:2])):
         assert (names(decide(found, *pods, at_s=63))[1], found.status.next_restart_time is None) == ([], found is one)
         plan = decide(found, *pods, at_s=63, defaults=Defaults(delays=False))
@@ -459,15 +460,15 @@ def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
 
 def test_the_delay_does_not_start_over_after_ten_minutes_in_which_the_job_did_not_run() -> None:
     """Its pods waited for nodes, say."""
-    found = synced(synced(started(policy(RESTART_ALL)), *workers(3, 0, but={1: failed(1)})), at_s=61)
-    found = synced(found, *workers(3, 1, but={1: failed(1, ended_s=899)}), at_s=900)
+    found = synced(synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)})), at_s=61)
+    found = synced(found, *running(attempt=1, but={1: failed(1, ended_s=899)}), at_s=900)
     assert found.status.next_restart_time == at(910)
 
 
 def test_a_job_whose_earlier_pods_outlast_its_back_off_waits_for_them_and_not_for_a_time() -> None:
     """Their deletion brings the next sync; a time that is over would bring one after the other."""
-    found = synced(started(policy(RESTART_ALL)), *workers(3, 0, but={1: failed(1)}))
-    found = synced(synced(found, at_s=61), *workers(3, 1, but={1: failed(1)}), at_s=70)
+    found = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
+    found = synced(synced(found, at_s=61), *running(attempt=1, but={1: failed(1)}), at_s=70)
     assert found.status.next_restart_time == at(80)
     left = of(1, pod("Worker", 0, terminating=True))
     assert decide(found, left, at_s=75).requeue_after_s == 5
@@ -489,10 +490,10 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     given = policy(RESTART_ALL | on(1)) | {}
     given["runPolicy"]["startDeadlineSeconds"] = 100
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
-    waits = decide(found, *workers(3, 0, but={2: pod("Worker", 2, "Pending")}), at_s=60)
+    waits = decide(found, *running(but={2: pod("Worker", 2, "Pending")}), at_s=60)
     assert waits.requeue_after_s == 41
     absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-1"): 0})
-    pods = workers(3, 0, but={2: pod("Worker", 2, "Pending"), 1: None})
+    pods = running(but={2: pod("Worker", 2, "Pending"), 1: None})
     late = synced(after(found, waits), *pods, at_s=101, first_seen=absent)
     assert true_of(late)[-1] == "Failed"
     assert "2 did not, the first is mnist-worker-1: it has no pod, see the events" in late.status.conditions[-1].message
@@ -503,7 +504,7 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     assert (failure.replica_type, failure.replica_index, failure.pod_name) == ("Worker", 1, "")
     assert failure.message == "did not run in time: it has no pod, see the events of the job"
     pulls = changed(pod("Worker", 2, "Pending"), status__container_statuses=PULLING)
-    late = synced(after(found, waits), *workers(3, 0, but={2: pulls}), at_s=101)
+    late = synced(after(found, waits), *running(but={2: pulls}), at_s=101)
     assert late.status.begun is not None
     assert late.status.begun.ending is not None
     failure = late.status.begun.ending.failure
@@ -514,12 +515,12 @@ def test_a_job_whose_replicas_do_not_all_run_in_time_fails_and_says_which() -> N
     last = core.LastState(terminated=core.ContainerStateTerminated(exit_code=1, message="PermissionError: /data"))
     looping = core.ContainerStatus(name="fetch", restart_count=4, state=core.ContainerState(), last_state=last)
     failing = changed(pod("Worker", 2, "Pending"), status__init_container_statuses=(looping,))
-    late = synced(after(found, waits), *workers(3, 0, but={2: failing}), at_s=101)
+    late = synced(after(found, waits), *running(but={2: failing}), at_s=101)
     assert late.status.conditions[-1].message.endswith("container fetch exited with code 1: PermissionError: /data")
-    ran = synced(found, *workers(3, 0), at_s=90)
+    ran = synced(found, *running(), at_s=90)
     assert ran.status.begun is not None
     assert ran.status.begun.all_ran
-    assert true_of(synced(ran, *workers(3, 0, but={2: pod("Worker", 2, "Pending")}), at_s=101))[-1] == "Running"
+    assert true_of(synced(ran, *running(but={2: pod("Worker", 2, "Pending")}), at_s=101))[-1] == "Running"
 
 
 def state(name: str, reason: str = "", message: str = "", *, exit_code: int | None = None) -> core.ContainerStatus:
@@ -603,8 +604,8 @@ def test_a_job_that_has_run_is_not_late_when_its_record_is_lost() -> None:
     """A drained pod has just gone: without the record, it would count as waiting since the creation of the job."""
     given = policy(RESTART_ALL | on(1)) | {}
     given["runPolicy"]["startDeadlineSeconds"] = 100
-    ran = synced(job(given, creation_timestamp=at(0)), *workers(3, 0), at_s=10)
-    lost = synced(changed(ran, status__begun=None), *workers(3, 0, but={2: None}), at_s=500)
+    ran = synced(job(given, creation_timestamp=at(0)), *running(), at_s=10)
+    lost = synced(changed(ran, status__begun=None), *running(but={2: None}), at_s=500)
     assert true_of(lost)[-1] == "Running"
 
 
@@ -614,14 +615,14 @@ def test_a_rule_may_restart_the_whole_job_that_did_not_start_in_time() -> None:
     given["runPolicy"]["startDeadlineSeconds"] = 100
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     stuck = changed(pod("Worker", 2, "Pending"), status__container_statuses=PULLING)
-    found = synced(found, *workers(3, 0, but={2: stuck}), at_s=101)
+    found = synced(found, *running(but={2: stuck}), at_s=101)
     (over,) = found.status.attempt_history
     assert (found.status.attempt, over.pod_name, over.reason) == (1, "mnist-worker-2", "StartDeadlineExceeded")
     assert "did not run in time: " in over.message
     assert "no such image" in over.message
     found = synced(found, at_s=102)
     absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-2"): 120})  # the earlier pod was gone 19 s after it was deleted
-    again = workers(3, 1, but={2: None})
+    again = running(attempt=1, but={2: None})
     assert decide(found, *again, at_s=220, first_seen=absent).requeue_after_s == 1
     assert synced(found, *again, at_s=221, first_seen=absent).status.attempt == 2
 
@@ -630,14 +631,14 @@ def test_a_job_that_is_resumed_has_its_start_deadline_again() -> None:
     """Pods of before that still terminate do not count as running."""
     given = policy(RESTART_ALL | on(1))
     given["runPolicy"]["startDeadlineSeconds"] = 100
-    ran = synced(synced(job(given, creation_timestamp=at(0)), at_s=0), *workers(3, 0), at_s=10)
+    ran = synced(synced(job(given, creation_timestamp=at(0)), at_s=0), *running(), at_s=10)
     given["runPolicy"]["suspend"] = True
-    paused = synced(changed(ran, spec=job(given).spec), *workers(3, 0), at_s=20)
+    paused = synced(changed(ran, spec=job(given).spec), *running(), at_s=20)
     given["runPolicy"]["suspend"] = False
     left = [pod("Worker", index, terminating=True) for index in range(3)]
     resumed = synced(changed(paused, spec=job(given).spec), *left, at_s=30)
-    assert true_of(synced(resumed, *workers(3, 0, but={2: pod("Worker", 2, "Pending")}), at_s=130))[-1] == "Running"
-    assert true_of(synced(resumed, *workers(3, 0, but={2: pod("Worker", 2, "Pending")}), at_s=131))[-1] == "Failed"
+    assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=130))[-1] == "Running"
+    assert true_of(synced(resumed, *running(but={2: pod("Worker", 2, "Pending")}), at_s=131))[-1] == "Failed"
 
 
 def switched(found: TFJob, *pods: Pod, at_s: float, suspend: bool) -> TFJob:
@@ -651,38 +652,38 @@ def test_each_execution_of_a_job_has_a_higher_number_also_after_a_suspension() -
     queued = switched(job(policy(RESTART_ALL)), at_s=0, suspend=True)
     begun = switched(queued, at_s=5, suspend=False)
     assert (begun.status.execution_attempt, true_of(begun)) == (0, ["Created"])
-    ran = synced(begun, *workers(3, 0), at_s=10)
-    again = switched(switched(ran, *workers(3, 0), at_s=20, suspend=True), at_s=30, suspend=False)
+    ran = synced(begun, *running(), at_s=10)
+    again = switched(switched(ran, *running(), at_s=20, suspend=True), at_s=30, suspend=False)
     assert (again.status.execution_attempt, again.status.attempt) == (1, 0)
-    restarted = synced(synced(again, *workers(3, 0), at_s=40), *workers(3, 0, but={1: failed(1)}), at_s=50)
+    restarted = synced(synced(again, *running(), at_s=40), *running(but={1: failed(1)}), at_s=50)
     assert (restarted.status.execution_attempt, restarted.status.attempt) == (2, 1)
-    assert synced(restarted, *workers(3, 1), at_s=60).status.execution_attempt == 2
+    assert synced(restarted, *running(attempt=1), at_s=60).status.execution_attempt == 2
 
 
 def test_pods_whose_operator_was_killed_before_it_wrote_a_status_were_an_execution() -> None:
     """In a burst the first pods precede the first status; a suspension sees only the pods."""
-    paused = switched(job(policy(RESTART_ALL)), *workers(3, 0), at_s=20, suspend=True)
+    paused = switched(job(policy(RESTART_ALL)), *running(), at_s=20, suspend=True)
     assert switched(paused, at_s=30, suspend=False).status.execution_attempt == 1
 
 
 def test_the_number_of_an_execution_outlives_a_release_that_does_not_know_it() -> None:
     """Its status has lost it, and the labels of its pods have not, nor while they are suspended. No upgrade writes a status."""
     before = started(policy(RESTART_ALL))
-    pods = [labelled(each, execution="5") for each in workers(3, 0, but={2: None})] + [pod("Worker", 2)]
+    pods = [labelled(each, execution="5") for each in running(but={2: None})] + [pod("Worker", 2)]
     assert synced(before, *pods).status.execution_attempt == 5
     resumed = switched(switched(before, *pods, at_s=20, suspend=True), at_s=30, suspend=False)
     assert resumed.status.execution_attempt == 6
-    written_by_a_user = [labelled(each, execution=str(MAX_ATTEMPT)) for each in workers(3, 0)]
+    written_by_a_user = [labelled(each, execution=str(MAX_ATTEMPT)) for each in running()]
     assert synced(before, *written_by_a_user).status.execution_attempt == 0
     older = changed(before, status=msgspec.structs.replace(before.status, attempt=3))
-    assert decide(older, *workers(3, 3)).status is None
-    assert synced(older, *workers(3, 3, but={1: of(3, failed(1))}), at_s=70).status.execution_attempt == 4
+    assert decide(older, *running(attempt=3)).status is None
+    assert synced(older, *running(attempt=3, but={1: of(3, failed(1))}), at_s=70).status.execution_attempt == 4
 
 
 def test_a_resumption_that_was_not_written_is_counted_once() -> None:
     """The write that was lost is decided again, and no pod of it exists; that of a restart keeps its number."""
     ran = started(policy(RESTART_ALL))
-    paused = switched(ran, *workers(3, 0), at_s=20, suspend=True)
+    paused = switched(ran, *running(), at_s=20, suspend=True)
     resumed = switched(paused, at_s=30, suspend=False)
     lost = changed(paused, status=merged_status(paused.status, resumed.status))
     assert switched(lost, at_s=31, suspend=False).status.execution_attempt == 1
@@ -690,7 +691,7 @@ def test_a_resumption_that_was_not_written_is_counted_once() -> None:
     admitted = switched(queued, at_s=5, suspend=False)
     lost = changed(queued, status=merged_status(queued.status, admitted.status))
     assert switched(lost, at_s=6, suspend=False).status.execution_attempt == 0
-    restarted = synced(ran, *workers(3, 0, but={1: failed(1)}), at_s=30)
+    restarted = synced(ran, *running(but={1: failed(1)}), at_s=30)
     assert merged_status(ran.status, restarted.status).execution_attempt == 1
 
 
@@ -705,7 +706,7 @@ def test_the_operator_restarts_after_success_only_what_the_kubelet_would_have_re
     given = policy(RESTART_ALL | {"onFailureReasons": ["OOMKilled"]}, restart="Always") | {
         "successPolicy": "AllWorkers"
     }
-    assert names(decide(started(given), *workers(3, 0, but={1: done})))[0] == created
+    assert names(decide(started(given), *running(but={1: done})))[0] == created
 
 
 IN_TIME: dict[str, Any] = {"action": "RestartReplica", "escalation": {"afterSeconds": 30, "action": "FailJob"}}
@@ -718,13 +719,13 @@ WRONG = {"tfReplicaSpecs": {"Worker": {"replicas": -1}}}
     ("first", "between", "then", "pods"),
     [
         (policy(IN_TIME), SUSPENDED, policy(IN_TIME), []),
-        (policy(IN_TIME), WRONG, policy(IN_TIME), workers(3, 0, but={2: None})),
-        (policy(IN_TIME) | ELASTIC, policy(IN_TIME, workers=2) | ELASTIC, None, workers(2, 0)),
+        (policy(IN_TIME), WRONG, policy(IN_TIME), running(but={2: None})),
+        (policy(IN_TIME) | ELASTIC, policy(IN_TIME, workers=2) | ELASTIC, None, running(2)),
         (
             policy(IN_TIME) | {"successPolicy": "AllWorkers"},
             None,
             None,
-            workers(3, 0, but={2: pod("Worker", 2, "Succeeded", 0, uid="new")}),
+            running(but={2: pod("Worker", 2, "Succeeded", 0, uid="new")}),
         ),
     ],
     ids=["it was suspended", "it was held", "the replica is not wanted any more", "the replica has succeeded"],
@@ -732,8 +733,8 @@ WRONG = {"tfReplicaSpecs": {"Worker": {"replicas": -1}}}
 def test_an_escalation_is_about_replicas_that_should_run(
     first: dict[str, Any], between: dict[str, Any] | None, then: dict[str, Any] | None, pods: list[Pod]
 ) -> None:
-    found = synced(started(first), *workers(3, 0, but={2: failed(2)}))
-    found = synced(found, *workers(3, 0, but={2: None}), at_s=61)
+    found = synced(started(first), *running(but={2: failed(2)}))
+    found = synced(found, *running(but={2: None}), at_s=61)
     if between is not None:
         found = synced(edited(found, between), *pods, at_s=65)
     if then is not None:
@@ -743,20 +744,18 @@ def test_an_escalation_is_about_replicas_that_should_run(
 
 def test_the_time_of_an_escalation_goes_on_while_replacements_do_not_run() -> None:
     """Such as those that the kubelet rejects: none of them counts as a restart."""
-    found = synced(started(policy(IN_TIME)), *workers(3, 0, but={2: failed(2)}))
+    found = synced(started(policy(IN_TIME)), *running(but={2: failed(2)}))
     for number in range(3):
         rejected = pod("Worker", 2, "Failed", reason="UnexpectedAdmissionError", uid=f"new-{number}")
-        found = synced(found, *workers(3, 0, but={2: rejected}), at_s=70 + 10 * number)
+        found = synced(found, *running(but={2: rejected}), at_s=70 + 10 * number)
     assert true_of(found)[-1] == "Failed"
 
 
 def test_a_pod_that_is_deleted_by_a_rule_has_had_its_decision() -> None:
     """Whatever takes it away meanwhile: a later rule about everything must not restart the whole job for it."""
-    found = synced(
-        started(policy({"action": "RestartReplica"} | on(42), RESTART_ALL)), *workers(3, 0, but={1: failed(1)})
-    )
+    found = synced(started(policy({"action": "RestartReplica"} | on(42), RESTART_ALL)), *running(but={1: failed(1)}))
     dying = disrupted(changed(failed(1), metadata__deletion_timestamp=at(61)), "DeletionByTaintManager")
-    assert synced(found, *workers(3, 0, but={1: dying}), at_s=62).status.attempt == 0
+    assert synced(found, *running(but={1: dying}), at_s=62).status.attempt == 0
 
 
 @pytest.mark.parametrize("matcher", [{}, {"onFailureReasons": ["StartDeadlineExceeded"]}])
@@ -766,7 +765,7 @@ def test_a_replica_that_has_no_pod_in_time_is_no_matter_of_rules_about_replicas(
     given["runPolicy"]["startDeadlineSeconds"] = 100
     found = synced(job(given, creation_timestamp=at(0)), at_s=0)
     absent = Punctual({Sight(Fact.ABSENT, "mnist-worker-2"): 0})
-    assert true_of(synced(found, *workers(3, 0, but={2: None}), at_s=500, first_seen=absent))[-1] == "Failed"
+    assert true_of(synced(found, *running(but={2: None}), at_s=500, first_seen=absent))[-1] == "Failed"
 
 
 def test_a_new_process_does_not_know_since_when_a_replica_has_no_pod() -> None:
@@ -776,7 +775,7 @@ def test_a_new_process_does_not_know_since_when_a_replica_has_no_pod() -> None:
     found = decide(job(given, creation_timestamp=at(0)), at_s=0)
     assert found.first_seen[Sight(Fact.ABSENT, "mnist-worker-2")] == 0
     begun = after(job(given, creation_timestamp=at(0)), found)
-    later = decide(begun, *workers(3, 0, but={2: None}), at_s=500)
+    later = decide(begun, *running(but={2: None}), at_s=500)
     assert (true_of(after(begun, later))[-1], later.requeue_after_s) == ("Running", 101)
 
 
@@ -787,10 +786,10 @@ def test_a_replica_is_not_late_while_its_restart_is_under_way(other: Pod | None)
     given = policy({"action": "RestartReplica"} | on(42))
     given["runPolicy"]["startDeadlineSeconds"] = 100
     young = changed(pod("Worker", 2, "Pending"), metadata__creation_timestamp=at(95))
-    found = synced(job(given, creation_timestamp=at(0)), *workers(3, 0, but={2: young}), at_s=96)
+    found = synced(job(given, creation_timestamp=at(0)), *running(but={2: young}), at_s=96)
     if other is None:
-        found = synced(found, *workers(3, 0, but={2: young, 1: failed(1)}), at_s=110)
-    assert "Failed" not in true_of(synced(found, *workers(3, 0, but={2: young, 1: other}), at_s=111))
+        found = synced(found, *running(but={2: young, 1: failed(1)}), at_s=110)
+    assert "Failed" not in true_of(synced(found, *running(but={2: young, 1: other}), at_s=111))
 
 
 def test_what_was_noted_and_not_written_yet_is_not_forgotten() -> None:
@@ -802,8 +801,8 @@ def test_what_was_noted_and_not_written_yet_is_not_forgotten() -> None:
     assert early is not None
     begun = changed(new, status=merged_status(new.status, early))
     assert synced(begun, at_s=1).status.attempt == 0
-    written = synced(begun, *workers(3, 0, but={2: None}), at_s=50)
-    ran = decide(written, *workers(3, 0), at_s=60).status
+    written = synced(begun, *running(but={2: None}), at_s=50)
+    ran = decide(written, *running(), at_s=60).status
     assert ran is not None
     merged = merged_status(written.status, ran).begun
     assert merged is not None
@@ -814,8 +813,8 @@ def test_what_was_noted_and_not_written_yet_is_not_forgotten() -> None:
 def test_a_job_that_does_not_restart_any_more_says_no_time_of_its_next_restart(is_over: str) -> None:
     given = policy(RESTART_ALL)
     given["runPolicy"]["activeDeadlineSeconds"] = 90
-    found = synced(started(given), *workers(3, 0, but={1: failed(1)}))
-    found = synced(synced(found, at_s=61), *workers(3, 1, but={1: failed(1)}), at_s=85)
+    found = synced(started(given), *running(but={1: failed(1)}))
+    found = synced(synced(found, at_s=61), *running(attempt=1, but={1: failed(1)}), at_s=85)
     assert found.status.next_restart_time == at(95)
     if is_over == "on hold":
         found = edited(found, WRONG)
@@ -831,10 +830,10 @@ def test_a_restart_changes_nothing_about_how_many_pods_are_placed_together(kept:
     """Neither while pods of the attempt before are left, nor in a back-off: the PodGroup counts what is created later."""
     gang = Gang(gang_scheduler("volcano"), pod_group("Running", 3))
     given = policy(RESTART_ALL, finishedReplicaPolicy=kept) | {"successPolicy": "AllWorkers"}
-    pods = workers(3, 0, but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
+    pods = running(but={0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)})
     assert decide(synced(started(given), *pods), *pods, at_s=61, gang=gang).resize_pod_group is None
     one_by_one = started(policy({"action": "RestartReplica"}))
     for number in range(2):
-        one_by_one = synced(one_by_one, *workers(3, 0, but={1: failed(1, uid=f"{number}")}), at_s=60 + number)
-    waits = decide(one_by_one, *workers(3, 0, but={1: None}), at_s=62, gang=gang)
+        one_by_one = synced(one_by_one, *running(but={1: failed(1, uid=f"{number}")}), at_s=60 + number)
+    waits = decide(one_by_one, *running(but={1: None}), at_s=62, gang=gang)
     assert (waits.create_pods, waits.resize_pod_group) == ((), None)

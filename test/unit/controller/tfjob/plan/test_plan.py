@@ -21,6 +21,7 @@ from fakes.jobs import (
     template,
     true_of,
     with_condition,
+    with_containers,
     with_sidecar,
 )
 from fakes.objects import after, changed
@@ -480,7 +481,8 @@ def exited(
     return core.ContainerStatus(name=container, state=core.ContainerState(terminated=how))
 
 
-failed = partial(pod, "Worker", phase="Failed")
+failed = partial(with_containers, pod("Worker", 0, "Failed"))
+"""A failed worker with these containers."""
 
 
 def never_created(reason: str, message: str = "") -> core.ContainerStatus:
@@ -508,66 +510,42 @@ def message_of(*pods: Pod, **given: Any) -> str:
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (failed(0, container_statuses=(exited("tensorflow", 1),)), "container tensorflow exited with code 1"),
+        (failed(exited("tensorflow", 1)), "container tensorflow exited with code 1"),
         (
-            failed(0, container_statuses=(exited("tensorflow", 137, reason="OOMKilled"),)),
+            failed(exited("tensorflow", 137, reason="OOMKilled")),
             "container tensorflow exited with code 137 (OOMKilled)",
         ),
         (
-            failed(
-                0,
-                container_statuses=(
-                    exited("tensorflow", 1, message="Traceback:\n  File x\nValueError: no \x1b[1mdata\n\n"),
-                ),
-            ),
+            failed(exited("tensorflow", 1, message="Traceback:\n  File x\nValueError: no \x1b[1mdata\n\n")),
             r"container tensorflow exited with code 1: Traceback: / File x / ValueError: no \x1b[1mdata",
         ),
-        (failed(0, reason="Evicted", message="Node low on memory."), "Evicted (Node low on memory.)"),
+        (failed(reason="Evicted", message="Node low on memory."), "Evicted (Node low on memory.)"),
         (
-            failed(
-                0,
-                container_statuses=(exited("tensorflow", 143),),
-                reason="DeadlineExceeded",
-                message="Pod was active too long",
-            ),
+            failed(exited("tensorflow", 143), reason="DeadlineExceeded", message="Pod was active too long"),
             "DeadlineExceeded (Pod was active too long); container tensorflow exited with code 143",
         ),
-        (failed(0, reason="NodeLost"), "NodeLost"),
+        (failed(reason="NodeLost"), "NodeLost"),
         (
-            failed(0, conditions=(core.Condition("DisruptionTarget", "True", "DeletionByTaintManager"),)),
+            failed(conditions=(core.Condition("DisruptionTarget", "True", "DeletionByTaintManager"),)),
             "DeletionByTaintManager",
         ),
         (
-            failed(0, init_container_statuses=(exited("fetch", 2, reason="StartError", message="no such file"),)),
+            failed(init_container_statuses=(exited("fetch", 2, reason="StartError", message="no such file"),)),
             "container fetch exited with code 2 (StartError): no such file",
         ),
+        (failed(exited("sidecar", 3, 1.0), exited("tensorflow", 143, 2.0)), "container sidecar exited with code 3"),
         (
-            failed(
-                0,
-                container_statuses=(
-                    exited("sidecar", 3, 1.0),
-                    exited("tensorflow", 143, 2.0),
-                ),
-            ),
-            "container sidecar exited with code 3",
-        ),
-        (
-            failed(0, container_statuses=(exited("tensorflow", 0),), reason="DeadlineExceeded"),
+            failed(exited("tensorflow", 0), reason="DeadlineExceeded"),
             "DeadlineExceeded; its training container exited with code 0",
         ),
-        (failed(0), "the kubelet reported no container status"),
+        (failed(), "the kubelet reported no container status"),
         (
-            failed(0, container_statuses=(never_created("CreateContainerError", "name is reserved"),)),
+            failed(never_created("CreateContainerError", "name is reserved")),
             "container tensorflow did not start: CreateContainerError: name is reserved",
         ),
+        (failed(never_created("ContainerCreating")), "the kubelet reported no container status"),
         (
-            failed(0, container_statuses=(never_created("ContainerCreating"),)),
-            "the kubelet reported no container status",
-        ),
-        (
-            failed(
-                0, container_statuses=(never_created("ErrImagePull"),), reason="DeadlineExceeded", message="too long"
-            ),
+            failed(never_created("ErrImagePull"), reason="DeadlineExceeded", message="too long"),
             "DeadlineExceeded (too long)",
         ),
     ],
@@ -581,9 +559,7 @@ def test_a_failed_job_says_which_pod_which_container_and_why(found: Pod, told: s
 @pytest.mark.parametrize("policy", ["Never", "ExitCode"])
 def test_the_record_of_a_container_that_was_not_created_has_no_exit_code(policy: str) -> None:
     """Without an exit code, ExitCode does not retry it."""
-    failure = end_of(
-        failed(0, container_statuses=(never_created("CreateContainerError", "name is reserved"),)), policy=policy
-    ).failure
+    failure = end_of(failed(never_created("CreateContainerError", "name is reserved")), policy=policy).failure
     assert failure is not None
     assert (failure.exit_code, failure.reason, failure.message) == (None, "CreateContainerError", "name is reserved")
     assert (failure.pod_name, failure.container_name) == ("mnist-worker-0", "tensorflow")
@@ -593,13 +569,16 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
     """U8: the others may have failed because of it. Without times the lowest index is named."""
     message = message_of(
         *(
-            failed(index, container_statuses=(exited("tensorflow", 1, at_s),))
+            with_containers(pod("Worker", index, "Failed"), exited("tensorflow", 1, at_s))
             for index, at_s in enumerate((9.0, 2.0, 5.0))
         )
     )
     several, first = "TFJob ns/mnist has failed because 3 Worker replica(s) failed", "The first was pod mnist-worker-1"
     assert message == f"{several}. {first}: container tensorflow exited with code 1"
-    assert f"{first}: NodeLost" in message_of(failed(2, reason="NodeLost"), failed(1, reason="NodeLost"))
+    assert f"{first}: NodeLost" in message_of(
+        with_containers(pod("Worker", 2, "Failed"), reason="NodeLost"),
+        with_containers(pod("Worker", 1, "Failed"), reason="NodeLost"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -650,7 +629,7 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
 def test_of_replicas_that_reach_the_backoff_limit_together_the_one_that_failed_first_is_named() -> None:
     """All of them count, and none was restarted."""
     ends = (
-        failed(index, container_statuses=(exited("tensorflow", 137, at_s),))
+        with_containers(pod("Worker", index, "Failed"), exited("tensorflow", 137, at_s))
         for index, at_s in enumerate((9.0, 9.0, 2.0))
     )
     message = message_of(*ends, policy="ExitCode", backoffLimit=0)
@@ -659,7 +638,7 @@ def test_of_replicas_that_reach_the_backoff_limit_together_the_one_that_failed_f
 
 def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:
     """Its pod is not replaced any more; with a limit of 0 nothing was restarted."""
-    last = failed(0, container_statuses=(exited("tensorflow", 137),))
+    last = failed(exited("tensorflow", 137))
     earlier = IndexRestarts(type="Worker", index=0, pod="the pod before", replaced=True)
     first = "Job mnist has failed because it has reached the specified backoff limit. Pod mnist-worker-0"
     exit_ = "container tensorflow exited with code 137"
@@ -672,34 +651,19 @@ def test_the_failure_that_reaches_the_backoff_limit_is_no_restart() -> None:
 @pytest.mark.parametrize(
     ("found", "facts"),
     [
+        (failed(exited("tensorflow", 1, message="no data")), ("Error", "tensorflow", 1, "no data")),
+        (failed(exited("tensorflow", 137, reason="OOMKilled")), ("OOMKilled", "tensorflow", 137, "")),
         (
-            failed(0, container_statuses=(exited("tensorflow", 1, message="no data"),)),
-            ("Error", "tensorflow", 1, "no data"),
-        ),
-        (
-            failed(0, container_statuses=(exited("tensorflow", 137, reason="OOMKilled"),)),
-            ("OOMKilled", "tensorflow", 137, ""),
-        ),
-        (
-            failed(0, container_statuses=(exited("tensorflow", 137),), reason="Evicted", message="low on memory"),
+            failed(exited("tensorflow", 137), reason="Evicted", message="low on memory"),
             ("Evicted", "tensorflow", 137, "low on memory"),
         ),
-        (failed(0, reason="NodeLost", message="Node n is lost"), ("NodeLost", "", None, "Node n is lost")),
+        (failed(reason="NodeLost", message="Node n is lost"), ("NodeLost", "", None, "Node n is lost")),
         (
-            failed(0, init_container_statuses=(exited("fetch", 2, reason="StartError", message="no such file"),)),
+            failed(init_container_statuses=(exited("fetch", 2, reason="StartError", message="no such file"),)),
             ("StartError", "fetch", 2, "no such file"),
         ),
-        (
-            failed(
-                0,
-                container_statuses=(
-                    exited("sidecar", 3, 1.0),
-                    exited("tensorflow", 143, 2.0),
-                ),
-            ),
-            ("Error", "sidecar", 3, ""),
-        ),
-        (failed(0), ("Error", "", None, "")),
+        (failed(exited("sidecar", 3, 1.0), exited("tensorflow", 143, 2.0)), ("Error", "sidecar", 3, "")),
+        (failed(), ("Error", "", None, "")),
     ],
 )
 def test_the_record_of_an_end_has_the_facts_of_its_message(found: Pod, facts: tuple[str, str, int | None, str]) -> None:
@@ -761,9 +725,7 @@ def test_a_container_that_is_not_restarted_decides_whatever_the_restarts_of_othe
 def test_a_message_stays_short_whatever_processes_and_nodes_say() -> None:
     """U8, D5: termination messages have up to 4 KB each, and nothing bounds what a node says."""
     long = exited("tensorflow", 1, reason="R" * 5000, message="m" * 90_000)
-    assert (
-        len(message_of(failed(0, container_statuses=(long,), reason="r" * 5000, message="e" * 90_000)).encode()) < 1024
-    )
+    assert len(message_of(failed(long, reason="r" * 5000, message="e" * 90_000)).encode()) < 1024
 
 
 @pytest.mark.parametrize("grace_s", [10**11, 10**15, 2**63 - 1])
