@@ -179,7 +179,7 @@ async def test_a_large_page_is_decoded_in_pieces_with_the_loop_running_in_betwee
 
 A = Job(metadata=ObjectMeta(name="a", namespace="ns", resource_version="5"), spec=JobSpec(workers=1))
 MANAGED = job("a") | {"status": {"phase": "Running"}}
-MANAGED["metadata"] = MANAGED["metadata"] | {"managedFields": [{"manager": "kubectl"}]}  # type: ignore[operator]
+MANAGED["metadata"] = MANAGED["metadata"] | {"managedFields": [{"manager": "kubectl"}]}
 NOTHING_YET = {"kind": "Job", "metadata": {"resourceVersion": "77", "creationTimestamp": None}, "spec": {}}
 END = {"resourceVersion": "253", "annotations": {"k8s.io/initial-events-end": "true"}}
 OTHER = {"resourceVersion": "253", "annotations": {"k8s.io/initial-events-end": "false"}}
