@@ -55,15 +55,9 @@ def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(ser
     served.kubectl("create", "configmap", "somebody")
     owner = served.api("GET", "configmaps", "somebody")["metadata"]["uid"]
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
-    served.post(
-        pod("foreign", labels=WORKER_0 | {c.LABEL_JOB_NAME: "finds"}, ownerReferences=[foreign]),
-        pod(
-            "finds-worker-0",
-            labels=WORKER_0 | {c.LABEL_JOB_NAME: "finds"},
-            ownerReferences=[],
-            annotations={RUN: "forever"},
-        ),
-    )
+    labels = WORKER_0 | {c.LABEL_JOB_NAME: "finds"}
+    served.post(pod("foreign", labels=labels, ownerReferences=[foreign]))
+    served.post(pod("finds-worker-0", labels=labels, annotations={RUN: "forever"}))
     served.create("finds", specs(Worker=replica(run="forever")))
     served.wait_for("finds", ConditionType.RUNNING)
     uid = served.job("finds")["metadata"]["uid"]
@@ -109,14 +103,8 @@ def test_a_second_pod_of_a_replica_goes(served: Cluster) -> None:
     served.create("single", specs(Worker=replica(run="forever")))
     served.wait_for("single", ConditionType.RUNNING)
     (true,) = served.items("pods")
-    served.post(
-        pod(
-            "copy",
-            labels=WORKER_0 | {c.LABEL_JOB_NAME: "single"},
-            ownerReferences=true["metadata"]["ownerReferences"],
-            annotations={RUN: "0.1s:1"},
-        )
-    )
+    meta = {"labels": WORKER_0 | {c.LABEL_JOB_NAME: "single"}, "annotations": {RUN: "0.1s:1"}}
+    served.post(pod("copy", ownerReferences=true["metadata"]["ownerReferences"], **meta))
     eventually(lambda: served.names("pods") == ["single-worker-0"], "the copy is gone")
     status = served.job("single")["status"]
     assert status["conditions"][-1]["type"] == ConditionType.RUNNING
@@ -150,14 +138,8 @@ def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_f
         uid = cluster.job("victim")["metadata"]["uid"]
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "victim", "uid": uid, "controller": True}
         mallory = Cluster(cluster.plane, tenant, tmp_path)
-        mallory.post(
-            pod(
-                "victim-worker-0",
-                labels=WORKER_0 | {c.LABEL_JOB_NAME: "victim"},
-                ownerReferences=[owner],
-                finalizers=["example.com/stay"],
-            )
-        )
+        meta = {"labels": WORKER_0 | {c.LABEL_JOB_NAME: "victim"}, "finalizers": ["example.com/stay"]}
+        mallory.post(pod("victim-worker-0", ownerReferences=[owner], **meta))
         cluster.patch("tfjobs", "victim", {"spec": {"runPolicy": {"suspend": False}}})
         cluster.wait_for("victim", ConditionType.RUNNING)
         assert cluster.names("pods") == ["victim-worker-0"]

@@ -24,6 +24,7 @@ PLACES = Path("/node")
 
 
 service = partial(an_object, SERVICES, namespace="a")
+HEADLESS = {"clusterIP": "None"}
 
 
 def endpoints(name: str, **hostnames: str) -> Any:
@@ -34,12 +35,8 @@ def endpoints(name: str, **hostnames: str) -> Any:
 
 def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() -> None:
     """A service that has neither gets no name at all."""
-    services = [
-        service("ps-0", {"clusterIP": "None"}),
-        service("web", {"clusterIP": "10.96.0.7"}),
-        service("gone", {"clusterIP": "None"}),
-        service("outside", {}),
-    ]
+    web = service("web", {"clusterIP": "10.96.0.7"})
+    services = [service("ps-0", HEADLESS), web, service("gone", HEADLESS), service("outside", {})]
     assert hosts(services, [endpoints("ps-0", _9="", _8=""), endpoints("web", _3="")]) == (
         "10.244.0.8 ps-0.a.svc.cluster.local\n10.244.0.9 ps-0.a.svc.cluster.local\n10.96.0.7 web.a.svc.cluster.local\n"
     )
@@ -47,7 +44,7 @@ def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() ->
 
 def test_a_pod_whose_subdomain_is_a_headless_service_has_a_name_below_it() -> None:
     """As every DNS of a cluster has it; jobs with a shared network rely on it."""
-    assert hosts([service("job", {"clusterIP": "None"})], [endpoints("job", _9="job-worker-0")]) == (
+    assert hosts([service("job", HEADLESS)], [endpoints("job", _9="job-worker-0")]) == (
         "10.244.0.9 job-worker-0.job.a.svc.cluster.local\n10.244.0.9 job.a.svc.cluster.local\n"
     )
 

@@ -1,6 +1,7 @@
 """What accelerators need, put into pods."""
 
 import copy
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -16,6 +17,7 @@ NVIDIA: Accelerators = {
 }
 VOLUME = {"name": "lib", "hostPath": {"path": "/usr/lib/nvidia-384"}}
 MOUNT = {"name": "lib", "mountPath": "/usr/lib/nvidia"}
+asking = partial(container, resources={"limits": {GPU: 1}})
 
 
 def training(spec: Any) -> dict[str, Any]:
@@ -43,7 +45,7 @@ def test_a_pod_that_asks_for_nothing_is_the_same_object() -> None:
         {"containers": [{"name": "other", "resources": {GPU: 1}}]},
     ):
         assert with_accelerators(spec, NVIDIA) is spec
-    spec = container(resources={"limits": {GPU: 1}})["spec"]
+    spec = asking()["spec"]
     assert with_accelerators(spec, None) is spec
     assert with_accelerators(spec, {GPU: None}) is spec
 
@@ -52,16 +54,14 @@ def test_what_the_user_wrote_stays() -> None:
     """A volume or variable of the same name, and a mount at the same path, are kept as the user wrote them."""
     own = {"name": "lib", "emptyDir": {}}
     spec = with_accelerators(
-        container(
-            {"volumes": [own]}, resources={"limits": {GPU: 1}}, env=[{"name": "LD_LIBRARY_PATH", "value": "mine"}]
-        )["spec"],
+        asking({"volumes": [own]}, env=[{"name": "LD_LIBRARY_PATH", "value": "mine"}])["spec"],
         NVIDIA,
     )
     assert spec["volumes"] == [own]
     assert "volumeMounts" not in training(spec)
     assert training(spec)["env"] == [{"name": "LD_LIBRARY_PATH", "value": "mine"}]
     mounted = [{"name": "data", "mountPath": "/usr/lib/nvidia/"}]
-    pod = container({"volumes": [{"name": "data"}]}, resources={"limits": {GPU: 1}}, volumeMounts=mounted)["spec"]
+    pod = asking({"volumes": [{"name": "data"}]}, volumeMounts=mounted)["spec"]
     spec = with_accelerators(pod, NVIDIA)
     assert (spec["volumes"], training(spec)["volumeMounts"]) == ([{"name": "data"}], mounted)
 
@@ -72,7 +72,7 @@ def test_malformed_parts_of_a_template_are_no_obstacle() -> None:
     for resources in malformed:
         spec = container(resources=resources)["spec"]
         assert with_accelerators(spec, NVIDIA) is spec
-    spec = container({"volumes": None}, resources={"limits": {GPU: 1}}, volumeMounts=None, env=None)["spec"]
+    spec = asking({"volumes": None}, volumeMounts=None, env=None)["spec"]
     assert with_accelerators(spec, NVIDIA)["volumes"] == [VOLUME]
 
 

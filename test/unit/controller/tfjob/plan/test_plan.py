@@ -576,8 +576,7 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
     several, first = "TFJob ns/mnist has failed because 3 Worker replica(s) failed", "The first was pod mnist-worker-1"
     assert message == f"{several}. {first}: container tensorflow exited with code 1"
     assert f"{first}: NodeLost" in message_of(
-        with_containers(pod("Worker", 2, "Failed"), reason="NodeLost"),
-        with_containers(pod("Worker", 1, "Failed"), reason="NodeLost"),
+        pod("Worker", 2, "Failed", reason="NodeLost"), pod("Worker", 1, "Failed", reason="NodeLost")
     )
 
 
