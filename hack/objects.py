@@ -42,12 +42,21 @@ def condition(kind: str, status: str = "True", **fields: Any) -> dict[str, Any]:
     return {"type": kind, "status": status, "lastTransitionTime": CREATED, **fields}
 
 
-def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
-    """Return a job with a True condition of each of these types; the last type is the job's current state."""
-    conditions = [condition(each, reason=f"TFJob{each}", message=f"is {each}") for each in states]
-    made = {"namespace": "team", "uid": f"uid-{name}", "creationTimestamp": CREATED, **meta}
+def a_job(
+    name: str = "mnist", *states: str, spec: Any = None, status: Any = None, age_s: float | None = None, **meta: Any
+) -> dict[str, Any]:
+    """Return a job with a True condition of each of these types; the last type is the job's current state.
+
+    The conditions are as old as the job. With `age_s` it was created and started this many seconds ago.
+    """
+    created = meta.get("creationTimestamp") or (CREATED if age_s is None else ago(age_s))
+    conditions = [
+        condition(each, reason=f"TFJob{each}", message=f"is {each}", lastTransitionTime=created) for each in states
+    ]
+    made = {"namespace": "team", "uid": f"uid-{name}", "creationTimestamp": created, **meta}
     body = wanting(Worker=2) if spec is None else spec
-    return an_object(TFJOBS, name, body, {"conditions": conditions, **(status or {})}, **made)
+    started = {} if age_s is None else {"startTime": created}
+    return an_object(TFJOBS, name, body, {"conditions": conditions, **started, **(status or {})}, **made)
 
 
 def wanting(**sizes: int) -> dict[str, Any]:
@@ -158,14 +167,14 @@ def a_kubeconfig(
     }
 
 
-def _decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
+def decoding(make: Callable[..., dict[str, Any]], kind: type[T]) -> Callable[..., T]:
     """Return a function that calls `make` and returns the part of the object that an informer caches."""
     return lambda *given, **more: msgspec.json.decode(msgspec.json.encode(make(*given, **more)), type=kind)
 
 
-job, tensorflow_job = _decoding(a_job, PageJob), _decoding(a_tensorflow_job, TensorFlowV1Alpha1Job)
-pod, alpha_pod = _decoding(a_pod, PodDetails), _decoding(an_alpha_pod, PodDetails)
-event = _decoding(an_event, EventDetails)
+job, tensorflow_job = decoding(a_job, PageJob), decoding(a_tensorflow_job, TensorFlowV1Alpha1Job)
+pod, alpha_pod = decoding(a_pod, PodDetails), decoding(an_alpha_pod, PodDetails)
+event = decoding(an_event, EventDetails)
 
 
 def a_board(host: str | None, namespace: str = "team", **of: str) -> dict[str, Any]:

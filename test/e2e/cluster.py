@@ -3,12 +3,15 @@
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hack.image import build
+from hack.objects import an_object
 from hack.real_node.node import RealNode
 from support.waiting import eventually
+from tfjob_operator.api.v1.constants import TFJOBS
 
 NAMESPACE = "default"
 OPERATOR = "deployment/tf-job-operator"
@@ -188,7 +191,4 @@ def replica(command: list[str], *, policy: str = "Never", replicas: int = 1) -> 
     return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": pod}}
 
 
-def job(name: str, replicas: dict[str, dict[str, Any]], **policy: Any) -> dict[str, Any]:
-    spec = {"runPolicy": policy, "tfReplicaSpecs": replicas}
-    meta = {"name": name, "namespace": NAMESPACE}
-    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec}
+job = partial(an_object, TFJOBS, namespace=NAMESPACE)

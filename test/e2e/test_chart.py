@@ -14,6 +14,7 @@ from hack.chart.__main__ import CHART, ROOT
 from hack.chart.helm import Helm
 from hack.matrix.releases import HELMS, cached
 from hack.objects import an_object
+from integration.cluster import specs
 from support.machine import lacks
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
@@ -76,7 +77,7 @@ def test_jobs_that_run_notice_nothing_of_helm_and_those_of_documents_run_under_i
 def start_jobs_that_wait(cluster: NodeCluster) -> dict[str, tuple[str, int]]:
     """Start a job of v1 and one of tensorflow.org that run until they may end. Return their pods."""
     then = "until test -e /runs/may-end; do sleep 0.2; done"
-    cluster.create(job("steady", {"Worker": replica(script("steady-v1", then=then), policy="OnFailure")}))
+    cluster.create(job("steady", specs(Worker=replica(script("steady-v1", then=then), policy="OnFailure"))))
     template = replica(script("steady-alpha", then=then))["template"]
     template["spec"]["restartPolicy"] = "OnFailure"
     spec = {"RuntimeId": "calm", "replicaSpecs": [{"template": template}]}

@@ -12,6 +12,7 @@ import pytest
 from e2e.cluster import LIMIT_S, RUNS, NodeCluster, job, replica, runs, script
 from hack.matrix.cluster import MANIFESTS, hollow_node
 from hack.real_node.node import NODE
+from integration.cluster import specs, with_policy
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -81,7 +82,7 @@ def restarted(name: str, command: list[str], rule: dict[str, Any], **policy: Any
     worker = replica(command, replicas=2)
     worker["template"]["spec"]["tolerations"] = [{"key": SPARE, "operator": "Exists"}]
     failures = {"maxRestarts": 1, "rules": [{"name": "again", "action": "RestartAll", **rule}]}
-    return job(name, {"Worker": worker}, failurePolicy=failures, cleanPodPolicy="None", **policy)
+    return job(name, with_policy(specs(Worker=worker), failurePolicy=failures, cleanPodPolicy="None", **policy))
 
 
 def started(cluster: NodeCluster, name: str) -> None:
@@ -141,7 +142,7 @@ def test_a_lost_node_holds_only_jobs_that_do_not_say_when_it_is_lost(cluster: No
     """Its pods are evicted, but may still run. By default no other pod is started before the node reports that they ended."""
     then = f"test $RUN -ge 2 || {FOREVER}"
     cluster.create(
-        job("stranded", {"Worker": replica(script("stranded", then=then), policy="OnFailure")}),
+        job("stranded", specs(Worker=replica(script("stranded", then=then), policy="OnFailure"))),
         restarted("moves", ["sh", "-c", FOREVER], {"onFailureReasons": ["NodeLost"]}, nodeLostTimeoutSeconds=TIMEOUT_S),
     )
     started(cluster, "moves")

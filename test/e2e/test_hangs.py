@@ -6,6 +6,7 @@ from typing import Any, Final
 import pytest
 
 from e2e.cluster import LIMIT_S, NodeCluster, job, replica
+from integration.cluster import specs, with_policy
 from tfjob_operator.api.v1.constants import ConditionType
 
 pytestmark = pytest.mark.usefixtures("logs_addon")
@@ -50,10 +51,9 @@ def hanging(name: str, how: str) -> dict[str, Any]:
     policy = {"maxRestarts": 1, "rules": [rule]}
     return job(
         name,
-        {"Worker": worker},
-        progressDeadlineSeconds=DEADLINE_S,
-        failurePolicy=policy,
-        cleanPodPolicy="None",
+        with_policy(
+            specs(Worker=worker), progressDeadlineSeconds=DEADLINE_S, failurePolicy=policy, cleanPodPolicy="None"
+        ),
     ) | {"metadata": {"name": name, "namespace": "default"}}
 
 

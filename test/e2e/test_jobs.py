@@ -10,6 +10,7 @@ import pytest
 from e2e.cluster import RUNS, NodeCluster, job, replica, runs, script
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, ORDINARY_POLICIES_REFUSED
 from hack.real_node.node import NODE
+from integration.cluster import specs, with_policy
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -48,7 +49,7 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: NodeCluster
     """Workers reach the parameter servers through headless services and the cluster's DNS; `kubectl logs` shows it."""
     servers = replica(["python3", "-c", SERVER], policy="Always", replicas=2)
     workers = replica(["python3", "-uc", WORKER], policy="OnFailure", replicas=2)
-    talks = job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running", network=network)
+    talks = job("talks", with_policy(specs(PS=servers, Worker=workers), cleanPodPolicy="Running", network=network))
     talks["spec"]["successPolicy"] = "AllWorkers"  # else the job ends with worker 0, and a slower one is deleted
     cluster.create(talks)
     cluster.wait_for("talks", ConditionType.SUCCEEDED)
@@ -70,7 +71,7 @@ def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_starte
     worker = replica(script(name, then=note + FOREVER), policy="OnFailure")
     nowhere = replica(["true"], replicas=100)
     nowhere["template"]["spec"]["nodeSelector"] = {"there-is": "none-such"}
-    cluster.create(job(name, {"Worker": worker, "Evaluator": nowhere}))
+    cluster.create(job(name, specs(Worker=worker, Evaluator=nowhere)))
     pod = f"{name}-worker-0"
     cluster.eventually((RUNS / "config-1").exists, "the process runs")
     first, label = _config_maps(cluster, name), cluster.get("pod", pod)["metadata"]["labels"][c.LABEL_CLUSTER_SPEC]
@@ -131,7 +132,7 @@ def test_what_a_process_exits_with_decides_by_its_policy(cluster: NodeCluster, e
     """The process is started again in the same pod if the kubelet restarts it, and in a new pod if the operator does."""
     name = f"ends-{ending.name}"
     worker = replica(script(name, then=ending.then), policy=ending.policy)
-    cluster.create(job(name, {"Worker": worker}, cleanPodPolicy="None"))
+    cluster.create(job(name, with_policy(specs(Worker=worker), cleanPodPolicy="None")))
     cluster.wait_for(name, ending.state)
     assert runs(name) == ending.starts
     assert cluster.pod(f"{name}-worker-0")[1] == ending.starts - ending.pods, "restarts of the last pod's container"
@@ -140,8 +141,8 @@ def test_what_a_process_exits_with_decides_by_its_policy(cluster: NodeCluster, e
 
 def test_always_runs_a_process_again_that_ended_well(cluster: NodeCluster) -> None:
     """The kubelet restarts it in place, and the job goes on."""
-    cluster.create(job("always", {"PS": replica(script("always", then="sleep 1"), policy="Always"),
-                                  "Worker": replica(["sh", "-c", FOREVER])}))  # fmt: skip
+    servers = replica(script("always", then="sleep 1"), policy="Always")
+    cluster.create(job("always", specs(PS=servers, Worker=replica(["sh", "-c", FOREVER]))))
     cluster.eventually(lambda: runs("always") >= 3, "it runs again and again")
     assert cluster.state("always") == ConditionType.RUNNING
     cluster.delete("always")
@@ -149,7 +150,7 @@ def test_always_runs_a_process_again_that_ended_well(cluster: NodeCluster) -> No
 
 def test_a_killed_container_is_restarted_in_its_pod(cluster: NodeCluster) -> None:
     """After SIGKILL from outside, as when memory runs out, the pod stays, and its container is restarted in it."""
-    cluster.create(job("shot", {"Worker": replica(script("shot", then=FOREVER), policy="OnFailure")}))
+    cluster.create(job("shot", specs(Worker=replica(script("shot", then=FOREVER), policy="OnFailure"))))
     cluster.eventually(lambda: runs("shot") == 1 and cluster.is_running("shot-worker-0"), "it runs")
     uid, _ = cluster.pod("shot-worker-0")
     cluster.kill_container("shot-worker-0")
@@ -161,7 +162,7 @@ def test_a_killed_container_is_restarted_in_its_pod(cluster: NodeCluster) -> Non
 def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: NodeCluster) -> None:
     """With 137 the replica is tried again; under ExitCode the operator does that, with a new pod."""
     then = f"test $RUN -ge 2 || {FOREVER}"
-    cluster.create(job("replaced", {"Worker": replica(script("replaced", then=then), policy="ExitCode")}))
+    cluster.create(job("replaced", specs(Worker=replica(script("replaced", then=then), policy="ExitCode"))))
     cluster.eventually(lambda: runs("replaced") == 1 and cluster.is_running("replaced-worker-0"), "it runs")
     cluster.kill_container("replaced-worker-0")
     cluster.wait_for("replaced", ConditionType.SUCCEEDED)
@@ -172,7 +173,7 @@ def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: NodeCluster
 def test_a_deleted_pod_is_made_again(cluster: NodeCluster) -> None:
     """After somebody's `kubectl delete pod` the replica runs again, and the job succeeds."""
     then = f"test $RUN -ge 2 || {FOREVER}"
-    cluster.create(job("robbed", {"Worker": replica(script("robbed", then=then), policy="OnFailure")}))
+    cluster.create(job("robbed", specs(Worker=replica(script("robbed", then=then), policy="OnFailure"))))
     cluster.eventually(lambda: runs("robbed") == 1 and cluster.is_running("robbed-worker-0"), "it runs")
     cluster.kubectl("delete", "pod", "robbed-worker-0")
     cluster.wait_for("robbed", ConditionType.SUCCEEDED)
@@ -183,7 +184,7 @@ def test_a_deleted_pod_is_made_again(cluster: NodeCluster) -> None:
 def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resumed(cluster: NodeCluster) -> None:
     """An orderly exit on SIGTERM, with the code 0, is not the end of the training."""
     then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
-    cluster.create(job("saves", {"Worker": replica(script("saves", then=then), policy="OnFailure")}))
+    cluster.create(job("saves", specs(Worker=replica(script("saves", then=then), policy="OnFailure"))))
     cluster.eventually(lambda: runs("saves") == 1 and cluster.is_running("saves-worker-0"), "it runs")
     _suspend(cluster, "saves", suspend=True)
     cluster.eventually(lambda: not cluster.get("pod", "saves-worker-0"), "its pod is gone")
@@ -199,7 +200,7 @@ def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: No
     """M2, M10: exit code 0 after SIGTERM is no success, whatever the pod's last status says."""
     name = f"{how}-saves"
     then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
-    cluster.create(job(name, {"Worker": replica(script(name, then=then), policy="OnFailure")}))
+    cluster.create(job(name, specs(Worker=replica(script(name, then=then), policy="OnFailure"))))
     cluster.eventually(lambda: runs(name) == 1 and cluster.is_running(f"{name}-worker-0"), "it runs")
     if how == "deleted":
         cluster.kubectl("delete", "pod", f"{name}-worker-0")
@@ -219,7 +220,7 @@ def test_the_rules_of_restart_in_a_container_are_followed(cluster: NodeCluster) 
     worker = replica(script("ruled", then="test $RUN -ge 2 || exit 42"), policy="Never")
     rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
     worker["template"]["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
-    cluster.create(job("ruled", {"Worker": worker}, cleanPodPolicy="None"))
+    cluster.create(job("ruled", with_policy(specs(Worker=worker), cleanPodPolicy="None")))
     version = cluster.node.plane.version
     knows_rules = version.has(CONTAINER_RESTART_RULES)
     cluster.wait_for("ruled", ConditionType.SUCCEEDED if knows_rules else ConditionType.FAILED)
@@ -238,7 +239,7 @@ def _suspend(cluster: NodeCluster, name: str, *, suspend: bool) -> None:
 
 def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy(cluster: NodeCluster) -> None:
     """M1: kubelets report the end of the containers a second before that of the pod; meanwhile the pod is not deleted."""
-    cluster.create(job("readable", {"Worker": replica(script("readable", then="exit 0"))}))
+    cluster.create(job("readable", specs(Worker=replica(script("readable", then="exit 0")))))
     cluster.wait_for("readable", ConditionType.SUCCEEDED)
 
     def phase() -> str:
@@ -254,7 +255,7 @@ def test_the_clean_up_policy_says_which_pods_go(cluster: NodeCluster, policy: st
     """Pods that have ended stay, with their logs, except under All; pods that run are deleted, except under None."""
     name = f"cleans-{policy.lower()}"
     replicas = {"PS": replica(["sh", "-c", FOREVER]), "Worker": replica(script(name, then="sleep 1"))}
-    cluster.create(job(name, replicas, cleanPodPolicy=policy))
+    cluster.create(job(name, with_policy(specs(**replicas), cleanPodPolicy=policy)))
     cluster.wait_for(name, ConditionType.SUCCEEDED)
     _wait_until_left(cluster, name, left)
     cluster.delete(name)
@@ -284,7 +285,7 @@ def test_a_sidecar_outlives_the_training_for_its_grace_period(
     containers = worker["template"]["spec"]["containers"]
     environment = [{"name": "DONE", "value": f"{name}-done"}]
     containers.append(containers[0] | {"name": "sidecar", "command": ["sh", "-c", sidecar], "env": environment})
-    cluster.create(job(name, {"Worker": worker}, completionGracePeriodSeconds=GRACE_S, **policy))
+    cluster.create(job(name, with_policy(specs(Worker=worker), completionGracePeriodSeconds=GRACE_S, **policy)))
     status = cluster.wait_for(name, end)
     pod = f"{name}-worker-0"
     uid = cluster.pod(pod)[0]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster import OPERATOR, NodeCluster, job, replica, runs, script
+from integration.cluster import specs
 from tfjob_operator.api.v1.constants import ConditionType
 
 JOBS = 50
@@ -17,7 +18,7 @@ RETRY_S = 2.0
 
 def test_the_trouble_shooting_guide_works_as_written(cluster: NodeCluster) -> None:
     """Find the operator's pod by its label and look for the line about an invalid job."""
-    cluster.create(job("wrong", {"Worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}))
+    cluster.create(job("wrong", specs(Worker={"replicas": 1, "template": {"spec": {"containers": []}}})))
     cluster.wait_for("wrong", ConditionType.FAILED)
 
     def lines() -> list[str]:
@@ -48,7 +49,7 @@ def test_fifty_jobs_run_once_though_the_leader_goes(
     cluster.wait_for_operator()
     names = [f"{how}-{number}" for number in range(JOBS)]
     for half in (names[: JOBS // 2], names[JOBS // 2 :]):
-        cluster.create(*(job(name, {"Worker": replica(script(name, then="sleep 1"))}) for name in half))
+        cluster.create(*(job(name, specs(Worker=replica(script(name, then="sleep 1")))) for name in half))
         if half[0] == names[0]:
             old, pod = cluster.holder(), cluster.leader()
             if how == "killed":
@@ -72,7 +73,7 @@ def test_fifty_jobs_run_once_though_the_leader_goes(
 
 def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: NodeCluster) -> None:
     """A rolling update always leaves two ready replicas, and a running job goes on in its pod."""
-    cluster.create(job("goes-on", {"Worker": replica(script("goes-on", then="sleep 20"))}))
+    cluster.create(job("goes-on", specs(Worker=replica(script("goes-on", then="sleep 20")))))
     cluster.wait_for("goes-on", ConditionType.RUNNING)
     before = cluster.operators()
     cluster.kubectl("rollout", "restart", OPERATOR, "-n", "kubeflow")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import NAMESPACE, NodeCluster, job, replica
+from integration.cluster import specs
 
 ADDON = Path(__file__).parents[2] / "manifests" / "addons" / "page"
 PAGE = ("tf-job-page", "kubeflow")
@@ -35,7 +36,7 @@ def test_a_viewer_sees_a_job_and_its_log_and_somebody_without_rights_does_not(cl
     account = f"--serviceaccount={NAMESPACE}:sees-jobs"
     cluster.kubectl("create", "rolebinding", "sees-jobs", "--clusterrole=view", account, "-n", NAMESPACE)
     viewer, other = (cluster.node.plane.request_token(NAMESPACE, name) for name in ("sees-jobs", "sees-nothing"))
-    cluster.create(job("paged", {"Worker": replica(["sh", "-c", TRAINS])}))
+    cluster.create(job("paged", specs(Worker=replica(["sh", "-c", TRAINS]))))
     cluster.eventually(lambda: cluster.is_running("paged-worker-0"), "the process runs")
 
     def ask(path: str, token: str, until: str = "") -> str:

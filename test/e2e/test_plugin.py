@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from e2e.cluster import NAMESPACE, NodeCluster, job, replica, runs, script
+from integration.cluster import specs
 from tfjob_operator.api.v1.constants import ConditionType
 
 LIMIT_S = 180.0
@@ -34,7 +35,7 @@ def test_logs_are_followed_over_a_restart_in_place_and_a_new_pod(cluster: NodeCl
     """Each line is printed once, in order, until the job has ended; `exec` runs in the pod, `restart` makes a new one."""
     name, pod = "followed", "followed-worker-0"
     cluster.create(
-        job(name, {"Worker": replica(script(name, then=f"test $RUN -ge 3 && exit 0; {FOREVER}"), policy="OnFailure")})
+        job(name, specs(Worker=replica(script(name, then=f"test $RUN -ge 3 && exit 0; {FOREVER}"), policy="OnFailure")))
     )
     with started(cluster, "logs", name, "--follow") as following:
         try:

@@ -150,10 +150,6 @@ def pod_of(
     )
 
 
-def service(name: str, *, terminating: bool = False) -> Service:
-    return Service(metadata=child_meta(name, terminating=terminating))
-
-
 def config_map(name: str) -> ConfigMap:
     return ConfigMap(metadata=child_meta(name))
 
@@ -164,7 +160,7 @@ def children(found: AlphaSpec, runtime_id: str, **fields: Any) -> Children:
     jobs = [batch_job(key.type, key.index, runtime_id=runtime_id) for key in keys]
     every: dict[str, Any] = {
         "jobs": jobs,
-        "services": [service(key.name) for key in keys],
+        "services": [Service(metadata=child_meta(key.name)) for key in keys],
         "config_maps": [config_map(config_map_name(runtime_id))] if found.has_servers else [],
     }
     every |= fields
@@ -234,7 +230,7 @@ class World(Harness):
     def observe(self, *names: str) -> None:
         """Add Services with these names to the caches."""
         for name in names:
-            self.services.put(service(name))
+            self.services.put(Service(metadata=child_meta(name)))
 
     async def begun(self, given: dict[str, Any] = ONE) -> None:
         """Sync a job with one master until its Job runs."""

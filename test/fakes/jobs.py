@@ -1,13 +1,13 @@
 """Builders of jobs and pods for tests: omitted arguments are omitted fields."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from fakes.objects import after, changed
+from fakes.objects import after, changed, labelled
 from kit.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
     Condition,
@@ -63,7 +63,7 @@ def container(pod_spec: dict[str, Any] | None = None, /, **fields: Any) -> dict[
     return {"spec": {"containers": [{"name": "tensorflow", "image": "i"} | fields], **(pod_spec or {})}}
 
 
-def replica(replicas: int | None = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:
+def replica(replicas: object = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:
     """Return an entry of tfReplicaSpecs."""
     given: dict[str, Any] = {"template": template()}
     if replicas is not None:
@@ -148,6 +148,22 @@ def pod(
         spec=PodSpec(restart_policy=policy, containers=(Container(name="tensorflow"),)),
         status=PodStatus(phase=phase, reason=reason, container_statuses=statuses),
     )
+
+
+def workers(count: int = 3, attempt: int | None = None, *, but: Mapping[int, Pod | None] | None = None) -> list[Pod]:
+    """Return running workers, each on a node of its own: n0, n1, ...; `but` replaces some of them, None omits one.
+
+    With `attempt` all have this label, also those in `but`.
+    """
+    suffix = f"-{attempt}" if attempt else ""
+    there = {index: changed(pod("Worker", index, uid=f"{index}{suffix}"), node=f"n{index}") for index in range(count)}
+    found = [each for each in (there | dict(but or {})).values() if each is not None]
+    return found if attempt is None else [labelled(each, attempt=str(attempt)) for each in found]
+
+
+def with_containers(found: Pod, *statuses: ContainerStatus, **status: Any) -> Pod:
+    """Return the pod with these containers; `status` has other fields of its status."""
+    return changed(found, status=changed(found.status, container_statuses=statuses, **status))
 
 
 def with_sidecar(found: Pod) -> Pod:

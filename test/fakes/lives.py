@@ -1,6 +1,7 @@
 """Lives of jobs: the operator's plans are executed on pods that a script ends, and all that clients can read is kept."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -127,13 +128,9 @@ class Life:
         self.moments.append(Moment(self.at_s, body, tuple(self.pods.values())))
 
 
+never = partial(spec, RestartPolicy.NEVER, PS=1, Worker=2)
 RULES = [{"name": "any", "action": "RestartAll"}]
 """Every failure restarts the whole job."""
-
-
-def workers(policy: str = RestartPolicy.NEVER, **run_policy: Any) -> dict[str, Any]:
-    """Return the spec of two workers and a parameter server."""
-    return spec(policy, PS=1, Worker=2, runPolicy=run_policy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,37 +166,42 @@ class Plot:
 
 RESTARTED_KUBELET: Final = "0 Failed 0"
 LIVES: Final = {
-    "success beside active": Plot(workers(), "run; 0 Succeeded 0; pass 31; stop"),
+    "success beside active": Plot(never(), "run; 0 Succeeded 0; pass 31; stop"),
     "success of all workers": Plot(
         spec(PS=1, Worker=2, successPolicy="AllWorkers"),
         f"run; 0 Succeeded 0; 1 Succeeded 0; {RESTARTED_KUBELET}; stop",
     ),
-    "success beside pending": Plot(workers(), "run mnist-worker-1; 0 Succeeded 0; pass 31; stop"),
-    "success with a collector": Plot(workers(), "run; 0 Running 0 ordinary; pass 5; 0 Succeeded 0; pass 26; stop"),
+    "success beside pending": Plot(never(), "run mnist-worker-1; 0 Succeeded 0; pass 31; stop"),
+    "success with a collector": Plot(never(), "run; 0 Running 0 ordinary; pass 5; 0 Succeeded 0; pass 26; stop"),
     "success of the only worker": Plot(spec(Worker=1), "run; 0 Running 0 ordinary; pass 5; 0 Succeeded 0"),
-    "success with a proxy that never ends": Plot(workers(), "run; 0 Running 0 ordinary; pass 31; stop"),
+    "success with a proxy that never ends": Plot(never(), "run; 0 Running 0 ordinary; pass 31; stop"),
     "success of the only worker with native sidecars": Plot(
         spec(Worker=1), "run; 0 Running 0 native; pass 2; 0 Succeeded 0"
     ),
-    "success that leaves pods running": Plot(workers(cleanPodPolicy="None"), "run; 0 Succeeded 0; 1 Failed 1"),
+    "success that leaves pods running": Plot(
+        never(runPolicy={"cleanPodPolicy": "None"}),
+        "run; 0 Succeeded 0; 1 Failed 1",
+    ),
     "success after a restart": Plot(
-        workers(RestartPolicy.EXIT_CODE), "run; 1 Failed 137; run; 0 Succeeded 0; pass 31; stop"
+        spec(RestartPolicy.EXIT_CODE, PS=1, Worker=2), "run; 1 Failed 137; run; 0 Succeeded 0; pass 31; stop"
     ),
     "success after a whole restart": Plot(
-        workers(failurePolicy={"maxRestarts": 1, "rules": RULES}),
+        never(runPolicy={"failurePolicy": {"maxRestarts": 1, "rules": RULES}}),
         "run; 1 Running 1 ordinary; stop; pass 31; stop; run; 0 Succeeded 0; pass 31; stop",
     ),
     "success after a suspension": Plot(
-        workers(suspend=True), "resume; run; suspend; stop; resume; run; 0 Succeeded 0; pass 31; stop"
+        never(runPolicy={"suspend": True}),
+        "resume; run; suspend; stop; resume; run; 0 Succeeded 0; pass 31; stop",
     ),
-    "success while preempted": Plot(workers(), "run; 0 Running 0 ordinary; suspend; stop"),
-    "failure beside active": Plot(workers(), "run; 1 Failed 1; stop"),
-    "failure with a collector": Plot(workers(), "run; 1 Running 1 ordinary; stop; pass 5; 1 Failed 1"),
-    "failure by a deadline": Plot(workers(activeDeadlineSeconds=30), "run; pass 31; stop"),
+    "success while preempted": Plot(never(), "run; 0 Running 0 ordinary; suspend; stop"),
+    "failure beside active": Plot(never(), "run; 1 Failed 1; stop"),
+    "failure with a collector": Plot(never(), "run; 1 Running 1 ordinary; stop; pass 5; 1 Failed 1"),
+    "failure by a deadline": Plot(never(runPolicy={"activeDeadlineSeconds": 30}), "run; pass 31; stop"),
     "failure beyond max restarts": Plot(
-        workers(failurePolicy={"maxRestarts": 0, "rules": RULES}), "run; 1 Failed 1; stop"
+        never(runPolicy={"failurePolicy": {"maxRestarts": 0, "rules": RULES}}),
+        "run; 1 Failed 1; stop",
     ),
     "failure of an invalid job": Plot(spec(Worker=-1), ""),
-    "failure on hold": Plot(workers(activeDeadlineSeconds=30), "run; break; pass 31; stop"),
+    "failure on hold": Plot(never(runPolicy={"activeDeadlineSeconds": 30}), "run; break; pass 31; stop"),
 }
 """The name of each begins with how it ends."""

@@ -11,7 +11,7 @@ from faults.field import Field, field
 from faults.releases import Release, present
 from faults.upgrade import FIRST, LAST, TERMINATED, Deployment, Rollout
 from faults.user import LIMIT_S, NAME, User
-from faults.workloads import FOREVER, QUEUE, slow_workers, with_sidecars, workers
+from faults.workloads import FOREVER, QUEUE, forever, slow_workers, with_sidecars
 from hack.fault_proxy.proxy import Proxy
 from integration.cluster import replica, specs, with_policy
 from support.waiting import until
@@ -128,17 +128,23 @@ async def finish(user: User) -> None:
 STATES: Final = {
     "ending": State(slow_workers(2), fail_queued, lambda user: user.is_true("Failed"), (1, 1), QUEUE, end_slowly),
     "ending in a grace period": State(
-        kept(workers(1)), succeed_queued, lambda user: user.is_true("Succeeded") and not user.pods, (1,), QUEUE
+        kept(specs(Worker=forever(1))),
+        succeed_queued,
+        lambda user: user.is_true("Succeeded") and not user.pods,
+        (1,),
+        QUEUE,
     ),
     "ending and suspended": State(slow_workers(2), preempt, suspended, (1, 1), QUEUE, resume, decided_again=True),
     "failing and suspended": State(
         slow_workers(2), preempt_failed, suspended, (2, 2), QUEUE, run_once_more, decided_again=True
     ),
-    "succeeded": State(kept(workers(1)), succeed, lambda user: user.is_true("Succeeded") and not user.pods, (1,)),
+    "succeeded": State(
+        kept(specs(Worker=forever(1))), succeed, lambda user: user.is_true("Succeeded") and not user.pods, (1,)
+    ),
     "restarting one": State(
         kept(specs(Worker=replica(2, "ExitCode", FOREVER))), restart_one, run_again, (1, 2), resume=finish
     ),
-    "restarting all": State(kept(workers(2), **RULE), restart_all, run_again, (2, 2), resume=finish),
+    "restarting all": State(kept(specs(Worker=forever(2)), **RULE), restart_all, run_again, (2, 2), resume=finish),
 }
 
 

@@ -18,9 +18,9 @@ from faults.processes import say
 from faults.releases import RETRYABLE, Release, present
 from faults.upgrade import KILLED, ORDERS, TERMINATED, WAYS, Course, Deployment, apply_crd, courses, table, wave
 from faults.user import LIMIT_S, NAME, User
-from faults.workloads import QUEUE, WORKLOADS, slow_workers, with_sidecars, workers
+from faults.workloads import QUEUE, WORKLOADS, forever, slow_workers, with_sidecars
 from hack.fault_proxy.proxy import Proxy
-from integration.cluster import with_policy
+from integration.cluster import specs, with_policy
 from support.waiting import until
 
 KNOWN_BEFORE: Final = [name for name in WORKLOADS if name != "stalled"]
@@ -87,7 +87,7 @@ def test_a_restarted_job_goes_on_after_a_roll_back_and_the_next_upgrade(tmp_path
         await deployment.start(present())
         await until(lambda: deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
         policy = {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}
-        await user.create(with_policy(workers(2), failurePolicy=policy))
+        await user.create(with_policy(specs(Worker=forever(2)), failurePolicy=policy))
         await user.running(2)
         for attempt, replica in ((1, f"{NAME}-worker-1"), (2, f"{NAME}-worker-0")):
             await user.fail(replica, 42)
@@ -129,7 +129,7 @@ class Retries:
         user, deployment = self._user, self._deployment
         await deployment.start(present(), CODES)
         await until(lambda: deployment.is_ready, "the operator is ready", limit_s=LIMIT_S)
-        await user.create(workers(2, "ExitCode"))
+        await user.create(specs(Worker=forever(2, "ExitCode")))
         await user.running(2)
         await user.fail(f"{NAME}-worker-1", 200)
         await user.running(2)

@@ -28,6 +28,7 @@ from faults.record import Record
 from faults.scheme import IMPATIENT_S, Case, Nth, Play, Scheme
 from faults.user import NAME, all_ended
 from hack.fault_proxy.proxy import Exchange, Seen, error_event
+from hack.objects import an_object
 from integration.cluster import replica, specs, tfjob
 from support.waiting import until
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
@@ -213,7 +214,7 @@ class Life:
         pods = self._field.pods.indexer
         old = {pod.metadata.uid for pod in pods.by_index(NAMESPACE_INDEX, place)}
         await self._delete(resource, NAME)
-        await self._client.create(resource, place, tfjob(NAME, job["spec"], resource))
+        await self._client.create(resource, place, an_object(resource, NAME, job["spec"]))
         again = json.loads(await self._client.get(resource, place, NAME))["metadata"]["uid"]
         jobs = self._field.jobs.indexer
 

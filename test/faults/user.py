@@ -9,7 +9,6 @@ from faults.field import Sight, Thing
 from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import ON_STOP, RUN, RUN_OF
 from hack.objects import an_object
-from integration.cluster import tfjob
 from support.waiting import until
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
@@ -78,7 +77,7 @@ class User:
     async def create(
         self, spec: dict[str, Any], resource: Resource = TFJOBS, labels: Mapping[str, str] | None = None
     ) -> None:
-        job = tfjob(self._name, spec, resource)
+        job = an_object(resource, self._name, spec)
         job["metadata"]["labels"] = labels or {}
         await self._send(lambda: self._client.create(resource, self.namespace, job))
 

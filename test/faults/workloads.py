@@ -6,6 +6,7 @@ however long the operator is down in between.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from faults.user import NAME, User
@@ -33,9 +34,8 @@ class Workload:
     optional: frozenset[str] = frozenset()
 
 
-def workers(count: int, policy: str = "Never") -> dict[str, Any]:
-    """Return the spec of a job with workers that run until they are ended."""
-    return specs(Worker=replica(count, policy, FOREVER))
+forever = partial(replica, run=FOREVER)
+"""Return replicas that run until they are ended."""
 
 
 def with_sidecars(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def with_sidecars(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
 
 def slow_workers(count: int) -> dict[str, Any]:
     """Return the spec of a job with workers that ignore SIGTERM, and have an hour to end."""
-    spec = workers(count)
+    spec = specs(Worker=forever(count))
     template = spec["tfReplicaSpecs"]["Worker"]["template"]
     template["metadata"]["annotations"][ON_STOP] = "ignore"
     template["spec"]["terminationGracePeriodSeconds"] = 3600
@@ -57,7 +57,7 @@ def slow_workers(count: int) -> dict[str, Any]:
 
 async def plain(user: User) -> None:
     """Two workers that succeed."""
-    await user.create(workers(2))
+    await user.create(specs(Worker=forever(2)))
     await user.running(2)
     await user.finish(2)
     await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
@@ -78,7 +78,7 @@ async def restarts(user: User) -> None:
 
 async def suspended(user: User) -> None:
     """Suspended while it runs, and resumed."""
-    await user.create(workers(2))
+    await user.create(specs(Worker=forever(2)))
     await user.running(2)
     await user.edit(runPolicy={"suspend": True})
     await user.until("it is suspended", lambda: user.is_true("Suspended"))
@@ -91,7 +91,7 @@ async def suspended(user: User) -> None:
 
 async def scaled(user: User) -> None:
     """Elastic workers: one, three, one."""
-    await user.create(workers(1) | {"enableDynamicWorker": True})
+    await user.create(specs(Worker=forever(1)) | {"enableDynamicWorker": True})
     await user.running(1)
     await user.edit(tfReplicaSpecs={"Worker": {"replicas": 3}})
     await user.running(3)
@@ -103,7 +103,7 @@ async def scaled(user: User) -> None:
 
 async def gang(user: User) -> None:
     """Scheduled by Volcano, all pods together."""
-    await user.create(workers(2))
+    await user.create(specs(Worker=forever(2)))
     await user.place(2)
     await user.running(2)
     await user.finish(2)
@@ -112,7 +112,7 @@ async def gang(user: User) -> None:
 
 async def short_lived(user: User) -> None:
     """All pods are deleted when it finishes, and the job a second later."""
-    await user.create(with_policy(workers(2), cleanPodPolicy="All", ttlSecondsAfterFinished=1))
+    await user.create(with_policy(specs(Worker=forever(2)), cleanPodPolicy="All", ttlSecondsAfterFinished=1))
     await user.running(2)
     await user.finish(2)
     await user.until("it is gone", lambda: user.job is None)
@@ -137,7 +137,7 @@ async def alpha(user: User) -> None:
 
 async def held(user: User) -> None:
     """Made invalid while it runs, and fixed."""
-    await user.create(workers(2))
+    await user.create(specs(Worker=forever(2)))
     await user.running(2)
     await user.edit(runPolicy={"backoffLimit": -1})
     await user.until("it is held", lambda: user.is_true("Held"))
@@ -151,7 +151,7 @@ async def held(user: User) -> None:
 async def all_restarted(user: User) -> None:
     """A rule is edited while the job runs, and restarts the whole job when a worker fails. Sidecars outlive both attempts."""
     rules = [{"action": "FailJob"}]
-    await user.create(with_sidecars(workers(2), failurePolicy={"rules": rules}))
+    await user.create(with_sidecars(specs(Worker=forever(2)), failurePolicy={"rules": rules}))
     await user.running(2)
     await user.edit(runPolicy={"failurePolicy": {"maxRestarts": 1, "rules": [{"action": "RestartAll"}]}})
     await user.until("the edit is observed", lambda: user.status.get("observedGeneration") == 2)
@@ -166,7 +166,7 @@ async def stalled(user: User) -> None:
     """Two workers that write no log line, which a rule restarts after a minute. A new leader waits for another minute."""
     rule = {"action": "RestartAll", "onFailureReasons": ["ProgressDeadlineExceeded"]}
     policy = {"maxRestarts": 1, "rules": [rule]}
-    await user.create(with_policy(workers(2), progressDeadlineSeconds=60, failurePolicy=policy))
+    await user.create(with_policy(specs(Worker=forever(2)), progressDeadlineSeconds=60, failurePolicy=policy))
     await user.running(2)
     await user.until("it is restarted", lambda: user.status.get("attempt") == 1)
     await user.running(2)
@@ -176,7 +176,7 @@ async def stalled(user: User) -> None:
 
 async def sidecars(user: User) -> None:
     """A sidecar outlives the failure of its worker, which ends the job."""
-    await user.create(with_sidecars(workers(2)))
+    await user.create(with_sidecars(specs(Worker=forever(2))))
     await user.running(2)
     await user.end(f"{NAME}-worker-1", "0s:1")
     await user.until("it has failed", lambda: user.is_true("Failed"))

@@ -5,6 +5,7 @@ import http.client
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from hack.objects import an_object
 from integration.operator_process import ROOT, OperatorProcess
 from support.waiting import LIMIT_S, eventually
-from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 
 BOTH_KUBELETS = pytest.mark.parametrize(
@@ -215,14 +215,19 @@ class SharedOperator:
         self._running.close()
 
 
-def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict[str, Any]:
-    """An entry of tfReplicaSpecs whose pods do what the script `run` says."""
+def replica(
+    replicas: int = 1, policy: str = "Never", run: str = "1s:0", *, notes: Any = None, **container: Any
+) -> dict[str, Any]:
+    """An entry of tfReplicaSpecs whose pods do what the script `run` says; `notes` are more annotations of theirs.
+
+    `container` has fields of their only container.
+    """
     return {
         "replicas": replicas,
         "restartPolicy": policy,
         "template": {
-            "metadata": {"annotations": {RUN: run}},
-            "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
+            "metadata": {"annotations": {RUN: run, **(notes or {})}},
+            "spec": {"containers": [{"name": "tensorflow", "image": "train:1", **container}]},
         },
     }
 
@@ -231,9 +236,8 @@ def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
     return {"tfReplicaSpecs": replicas}
 
 
-def tfjob(name: str, spec: Any, resource: Resource = TFJOBS, **meta: Any) -> dict[str, Any]:
-    """The manifest of a job."""
-    return an_object(resource, name, spec, **meta)
+tfjob = partial(an_object, TFJOBS)
+"""The manifest of a job."""
 
 
 def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:

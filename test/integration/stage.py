@@ -40,9 +40,8 @@ def one(
     run: str = FOREVER, policy: str = "Never", *, notes: dict[str, str] | None = None, **pod: Any
 ) -> dict[str, Any]:
     """The specification of a job of one worker; `notes` are annotations of its pod, `pod` further fields of the pod's spec."""
-    worker = replica(1, policy, run)
+    worker = replica(1, policy, run, notes=notes)
     worker["template"]["spec"] |= pod
-    worker["template"]["metadata"]["annotations"] |= notes or {}
     return specs(Worker=worker)
 
 

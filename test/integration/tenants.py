@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from hack.control_plane import ControlPlane
 from hack.objects import an_object
 from integration.audit import AuditLog
-from integration.cluster import Cluster, replica, tfjob
+from integration.cluster import Cluster, replica, specs, tfjob
 from integration.operator_process import OperatorProcess, with_token
 from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
@@ -33,16 +34,7 @@ EDIT: Final = ("system:aggregate-to-edit", "system:aggregate-to-view", "kubeflow
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 
 
-def job(name: str, **replicas: Any) -> dict[str, Any]:
-    """A TFJob whose pods run for ever."""
-    return tfjob(name, {"tfReplicaSpecs": replicas or {"Worker": workers(1)}})
-
-
-def workers(count: int, **container: Any) -> dict[str, Any]:
-    """An entry of tfReplicaSpecs whose pods have one container, with these fields."""
-    found = replica(count, "ExitCode", "forever")
-    found["template"]["spec"]["containers"][0] |= container
-    return found
+workers = partial(replica, policy="ExitCode", run="forever")
 
 
 def child_labels(job_name: str, index: str = "0") -> dict[str, str]:
@@ -52,14 +44,10 @@ def child_labels(job_name: str, index: str = "0") -> dict[str, str]:
     return both | {"group-name": c.GROUP_NAME, c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}
 
 
-def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    """A pod that nothing schedules."""
-    spec = {"containers": [{"name": "tensorflow", "image": "other:1"}], "nodeSelector": {"is": "nowhere"}}
-    return an_object(PODS, name, spec, **metadata)
-
-
-def service(name: str, **metadata: Any) -> dict[str, Any]:
-    return an_object(SERVICES, name, {"clusterIP": "None", "ports": [{"port": 2222}]}, **metadata)
+NOWHERE: Final = {"containers": [{"name": "tensorflow", "image": "other:1"}], "nodeSelector": {"is": "nowhere"}}
+pod = partial(an_object, PODS, spec=NOWHERE)
+"""A pod that nothing schedules."""
+service = partial(an_object, SERVICES, spec={"clusterIP": "None", "ports": [{"port": 2222}]})
 
 
 @dataclass
@@ -129,7 +117,7 @@ class Tenants:
 
     async def first_pod_s(self, name: str) -> float:
         """How many seconds a new job of the victim waits for its pod."""
-        stdin = json.dumps(job(name))
+        stdin = json.dumps(tfjob(name, specs(Worker=workers(1))))
         await asyncio.to_thread(self.kubectl, "create", "-n", VICTIM, "-f", "-", stdin=stdin)
         started = time.monotonic()
         get = ("get", "pod", f"{name}-worker-0", "-n", VICTIM, "--ignore-not-found", "-o", "name")

@@ -16,15 +16,9 @@ GPU = "alpha.kubernetes.io/nvidia-gpu"
 PATHS = ["/usr/lib/nvidia", "/usr/local/nvidia/bin", "/usr/lib/x86_64-linux-gnu/libcuda.so.1"]
 
 
-def worker() -> dict[str, Any]:
-    """A worker that asks for a GPU in its requests only, not in its limits."""
-    container = {"name": "tensorflow", "image": "train:1", "resources": {"requests": {GPU: 1}}}
-    return {"replicas": 1, "template": {"spec": {"containers": [container]}}}
-
-
 def training(cluster: Cluster, job: str) -> dict[str, Any]:
     """Create a job; return the specification of its worker, as the API server has it."""
-    cluster.create(job, specs(Worker=worker()))
+    cluster.create(job, specs(Worker=replica(resources={"requests": {GPU: 1}})))
     found: dict[str, Any] = eventually(lambda: cluster.find("pods", f"{job}-worker-0"), f"{job} has a pod")["spec"]
     return found
 

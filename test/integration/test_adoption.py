@@ -1,11 +1,13 @@
 """Children without an owner, and children whose labels or selectors are edited, on a real API server."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hack.hollow_node.script import RUN
+from hack.objects import an_object
 from integration.cluster import Cluster, replica, specs
 from support.waiting import eventually
+from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -37,18 +39,15 @@ def test_a_job_that_is_made_again_takes_over_what_was_left_behind(served: Cluste
     served.wait_for_no_children()
 
 
-def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0", **meta: Any) -> dict[str, Any]:
-    """A pod that bears all labels of worker 0 of a job."""
-    labels = {
-        c.LABEL_GROUP_NAME: c.GROUP_NAME,
-        c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
-        c.LABEL_JOB_NAME: job,
-        c.LABEL_REPLICA_TYPE: "worker",
-        c.LABEL_REPLICA_INDEX: "0",
-    }
-    meta |= {"name": name, "labels": labels, "annotations": {RUN: run}, "ownerReferences": owners}
-    spec = {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+WORKER_0 = {
+    c.LABEL_GROUP_NAME: c.GROUP_NAME,
+    c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
+    c.LABEL_REPLICA_TYPE: "worker",
+    c.LABEL_REPLICA_INDEX: "0",
+}
+"""The labels of worker 0, except the name of its job."""
+SPEC = {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]}
+pod = partial(an_object, PODS, spec=SPEC, annotations={RUN: "0.5s:0"})
 
 
 def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(served: Cluster) -> None:
@@ -56,7 +55,9 @@ def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(ser
     served.kubectl("create", "configmap", "somebody")
     owner = served.api("GET", "configmaps", "somebody")["metadata"]["uid"]
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
-    served.post(pod("finds", "foreign", [foreign]), pod("finds", "finds-worker-0", [], run="forever"))
+    labels = WORKER_0 | {c.LABEL_JOB_NAME: "finds"}
+    served.post(pod("foreign", labels=labels, ownerReferences=[foreign]))
+    served.post(pod("finds-worker-0", labels=labels, annotations={RUN: "forever"}))
     served.create("finds", specs(Worker=replica(run="forever")))
     served.wait_for("finds", ConditionType.RUNNING)
     uid = served.job("finds")["metadata"]["uid"]
@@ -102,7 +103,8 @@ def test_a_second_pod_of_a_replica_goes(served: Cluster) -> None:
     served.create("single", specs(Worker=replica(run="forever")))
     served.wait_for("single", ConditionType.RUNNING)
     (true,) = served.items("pods")
-    served.post(pod("single", "copy", true["metadata"]["ownerReferences"], run="0.1s:1"))
+    meta = {"labels": WORKER_0 | {c.LABEL_JOB_NAME: "single"}, "annotations": {RUN: "0.1s:1"}}
+    served.post(pod("copy", ownerReferences=true["metadata"]["ownerReferences"], **meta))
     eventually(lambda: served.names("pods") == ["single-worker-0"], "the copy is gone")
     status = served.job("single")["status"]
     assert status["conditions"][-1]["type"] == ConditionType.RUNNING
@@ -136,7 +138,8 @@ def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_f
         uid = cluster.job("victim")["metadata"]["uid"]
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "victim", "uid": uid, "controller": True}
         mallory = Cluster(cluster.plane, tenant, tmp_path)
-        mallory.post(pod("victim", "victim-worker-0", [owner], finalizers=["example.com/stay"]))
+        meta = {"labels": WORKER_0 | {c.LABEL_JOB_NAME: "victim"}, "finalizers": ["example.com/stay"]}
+        mallory.post(pod("victim-worker-0", ownerReferences=[owner], **meta))
         cluster.patch("tfjobs", "victim", {"spec": {"runPolicy": {"suspend": False}}})
         cluster.wait_for("victim", ConditionType.RUNNING)
         assert cluster.names("pods") == ["victim-worker-0"]

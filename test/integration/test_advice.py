@@ -128,10 +128,6 @@ class User:
             edits.change_file(self._folder / command.rpartition("> ")[2], advice.edit)
 
 
-def workers(count: int, run: str = FOREVER, policy: str = "Never") -> dict[str, Any]:
-    return specs(Worker=replica(count, policy, run))
-
-
 def prioritized(name: str, count: int) -> dict[str, Any]:
     found = replica(count, run=FOREVER)
     found["template"]["spec"]["priorityClassName"] = name
@@ -235,18 +231,18 @@ ADVICE: Final = [
     Advice(
         Problem("container-name", one(containers=[TRAINING | {"name": "main"}])), {f"{CONTAINER} name": "tensorflow"}
     ),
-    Advice(Problem("replica-type-unknown", specs(Helper=replica())), {TYPES: workers(1)["tfReplicaSpecs"]}),
-    Advice(Problem("replica-specs-missing", {}), {"spec": workers(1)}),
+    Advice(Problem("replica-type-unknown", specs(Helper=replica())), {TYPES: one()["tfReplicaSpecs"]}),
+    Advice(Problem("replica-specs-missing", {}), {"spec": one()}),
     Advice(
-        Problem("spec-invalid", with_policy(workers(1), cleanPodPolicy="Maybe")),
+        Problem("spec-invalid", with_policy(one(), cleanPodPolicy="Maybe")),
         {"spec runPolicy cleanPodPolicy": "All"},
     ),
-    Advice(Problem("too-many-replicas", workers(20_000)), {f"{WORKER} replicas": 1}),
-    Advice(Problem("tf-config-too-long", workers(9000)), {f"{WORKER} replicas": 1}),
+    Advice(Problem("too-many-replicas", specs(Worker=replica(20_000, run=FOREVER))), {f"{WORKER} replicas": 1}),
+    Advice(Problem("tf-config-too-long", specs(Worker=replica(9000, run=FOREVER))), {f"{WORKER} replicas": 1}),
     Advice(Problem("name-invalid", one(), name="9mnist"), {"metadata name": "mnist-9"}, becomes="mnist-9"),
     Advice(Problem("name-too-long", one(), name="n" * 60), {"metadata name": "short"}, becomes="short"),
     Advice(Problem("template-refused", one(containers=[WRONG_MOUNT])), NO_MOUNT),
-    Advice(Problem("alpha-form", ALPHA_SPEC), {"spec": workers(1)}),
+    Advice(Problem("alpha-form", ALPHA_SPEC), {"spec": one()}),
     Advice(
         Problem("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
         {f"{WORKER} restartPolicy": "Never"},
@@ -255,11 +251,14 @@ ADVICE: Final = [
     Advice(
         Problem("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))), {f"{WORKER} replicas": 1}
     ),
-    Advice(Problem("no-replicas", workers(0)), fill={"COUNT": "2"}),
+    Advice(Problem("no-replicas", specs(Worker=replica(0, run=FOREVER))), fill={"COUNT": "2"}),
     Advice(Problem("nothing-trains", specs(Worker=replica(0), Evaluator=replica(run=FOREVER))), fill={"COUNT": "2"}),
-    Advice(Problem("field-unknown", with_policy(workers(1), backofLimit=3)), {"spec runPolicy backofLimit": None}),
     Advice(
-        Problem("run-policy-conflict", with_policy(workers(1), backoffLimit=3) | {"backoffLimit": 4}),
+        Problem("field-unknown", with_policy(one(), backofLimit=3)),
+        {"spec runPolicy backofLimit": None},
+    ),
+    Advice(
+        Problem("run-policy-conflict", with_policy(one(), backoffLimit=3) | {"backoffLimit": 4}),
         {"spec backoffLimit": None},
     ),
     Advice(Problem("no-workers-to-scale", specs(Chief=replica(run=FOREVER)), scaled)),
@@ -268,12 +267,12 @@ ADVICE: Final = [
         {f"{TEMPLATE} restartPolicy": None},
     ),
     Advice(
-        Problem("manager-silent", with_policy(workers(1), managedBy="example.com/trainer")),
+        Problem("manager-silent", with_policy(one(), managedBy="example.com/trainer")),
         {"spec runPolicy managedBy": None},
     ),
-    Advice(Problem("suspended", with_policy(workers(1), suspend=True))),
+    Advice(Problem("suspended", with_policy(one(), suspend=True))),
     Advice(
-        Problem("tensorboard-invalid", workers(1) | {"tensorBoard": {"image": "board:1"}}),
+        Problem("tensorboard-invalid", one() | {"tensorBoard": {"image": "board:1"}}),
         {"spec tensorBoard logDir": "/logs"},
     ),
     # Pods without a node

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hack.control_plane import ControlPlane
-from hack.objects import a_job, a_pod, a_tensorflow_job
+from hack.objects import TEMPLATE, a_job, a_pod, a_tensorflow_job
 from hack.page_cluster import ADDON, page_of
 from integration.audit import AuditLog, Fact, allowed, lists_to_fall_back_on
 from integration.operator_process import ROOT, with_token
@@ -47,14 +47,12 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
         plane.run_kubectl("apply", "--server-side", "-k", str(ADDONS / "page"))
         for team in TEAMS:
             plane.create_namespace(team)
-            create(plane, a_job(namespace=team), pod("mnist", team))
+            create(
+                plane,
+                a_job(namespace=team),
+                a_pod("mnist", namespace=team, ownerReferences=[]) | {"spec": TEMPLATE["spec"], "status": {}},
+            )
         yield plane
-
-
-def pod(of: str, namespace: str, **spec: Any) -> dict[str, Any]:
-    """The pod of its first worker. It has no node, so its log is empty."""
-    made = a_pod(of, namespace=namespace, ownerReferences=[])
-    return made | {"spec": {"containers": made["spec"]["containers"], **spec}, "status": {}}
 
 
 def create(plane: ControlPlane, *items: dict[str, Any]) -> None:
@@ -199,7 +197,10 @@ def test_every_right_of_the_page_is_used_and_none_is_missing(
     """By the audit log: all that a viewer with every right can do."""
     install_first_api(plane)
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    placed = pod("placed", "team-b", nodeName="node-1", volumes=[claim])
+    placed = a_pod("placed", namespace="team-b", ownerReferences=[]) | {
+        "spec": TEMPLATE["spec"] | {"nodeName": "node-1", "volumes": [claim]},
+        "status": {},
+    }
     create(plane, a_job("placed", namespace="team-b"), placed, a_tensorflow_job(namespace="team-b"))
     viewer = Viewer(plane, "team-b", "busy")
     lists = "services,persistentvolumeclaims,resourcequotas,limitranges,jobs.batch,pods.metrics.k8s.io"

@@ -38,10 +38,6 @@ def go_can_decode(body: bytes) -> bool:
     return True
 
 
-def job(name: str, spec: Any, **more: Any) -> str:
-    return json.dumps(tfjob(name, spec) | more)
-
-
 def with_container(**fields: Any) -> dict[str, Any]:
     """A specification whose only container has these fields, too."""
     return specs(Worker={"template": container(**fields)})
@@ -68,7 +64,7 @@ def test_what_the_api_server_lets_through_go_can_decode(
     @hypothesis.given(specifications(fractions_too=control_plane.version.has(NUMBERS_ARE_EXACT)))
     def create(spec: Any) -> None:
         path = "/apis/kubeflow.org/v1/namespaces/default/tfjobs?dryRun=All"
-        connection.request("POST", path, job("fuzz", spec), {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps(tfjob("fuzz", spec)), {"Content-Type": "application/json"})
         with connection.getresponse() as response:
             answer = response.read()
         said[response.status] += 1
@@ -133,7 +129,7 @@ def test_null_replicas_are_unset(cluster: Cluster) -> None:
 def test_what_go_cannot_decode_is_refused(cluster: Cluster, fields: dict[str, Any], told: str) -> None:
     """U6: by the API server, which names the field."""
     spec = with_container(**fields)
-    assert not go_can_decode(job("x", spec).encode())
+    assert not go_can_decode(json.dumps(tfjob("x", spec)).encode())
     with pytest.raises(Exception, match=told):
         cluster.create("refused", spec)
 
@@ -146,13 +142,15 @@ def test_a_document_that_shows_a_status_can_be_created_again(cluster: Cluster) -
         "tfReplicaStatuses": {"Worker": {"active": 1}},
         "startTime": "2019-01-01T00:00:00Z",
     }
-    cluster.kubectl("create", "--validate=true", "-f", "-", stdin=job("shown", with_container(), status=status))
+    cluster.kubectl(
+        "create", "--validate=true", "-f", "-", stdin=json.dumps(tfjob("shown", with_container(), status=status))
+    )
     assert "status" not in cluster.job("shown")
 
 
 def test_both_kinds_of_apply_take_a_job(cluster: Cluster) -> None:
     """U6: server-side apply reads the schema too, and must not stumble over its quantities."""
-    document = job("applied", with_container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}}))
+    document = json.dumps(tfjob("applied", with_container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}})))
     cluster.kubectl("apply", "-f", "-", stdin=document)
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=document)
 
@@ -208,10 +206,10 @@ def test_a_job_from_before_the_schema_harms_no_other(plane: ControlPlane, tmp_pa
     }
     create = functools.partial(plane.run_kubectl, "create", f"--namespace={NAMESPACE}", "-f", "-", check=False)
     for name, spec in bad.items():
-        stored = functools.partial(create, input=job(name, spec))
+        stored = functools.partial(create, input=json.dumps(tfjob(name, spec)))
         eventually(lambda stored=stored: stored().returncode == 0, "the open schema is in use")  # type: ignore[misc]
     install(plane)
-    refused = functools.partial(create, input=job("new", {"successPolicy": 3}))
+    refused = functools.partial(create, input=json.dumps(tfjob("new", {"successPolicy": 3})))
     eventually(lambda: "must be of type" in refused().stderr, "the schema is in use")
     cluster = Cluster(plane, NAMESPACE, tmp_path)
     with cluster.operator(), cluster.node():

@@ -16,6 +16,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from integration.audit import AuditLog
+from integration.cluster import specs, tfjob
 from integration.operator_process import ROOT, OperatorProcess
 from integration.tenants import (
     EDIT,
@@ -25,7 +26,6 @@ from integration.tenants import (
     Tenants,
     child_labels,
     hostile_client,
-    job,
     pod,
     running,
     service,
@@ -77,7 +77,7 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
 def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """One operator for all attacks, and the victim's steady job under its care."""
     with running(plane, tmp_path_factory.mktemp("operator")) as operator:
-        plane.run_kubectl("create", "-n", VICTIM, "-f", "-", input=json.dumps(job(STEADY, Worker=workers(2))))
+        plane.run_kubectl("create", "-n", VICTIM, "-f", "-", input=json.dumps(tfjob(STEADY, specs(Worker=workers(2)))))
         path = "--output=jsonpath={.status.replicaStatuses.Worker.active}"
         active = functools.partial(plane.run_kubectl, "get", "-n", VICTIM, "tfjob", STEADY, path)
         eventually(lambda: active().stdout == "2", "the steady job runs, and its status has no more to say")
@@ -95,7 +95,7 @@ async def foreign_owners(it: Tenants) -> None:
 
 async def labels_by_the_thousand(it: Tenants) -> None:
     """Orphans with our labels, of jobs that exist and of jobs that do not."""
-    await it.create(job("adopts"))
+    await it.create(tfjob("adopts", specs(Worker=workers(1))))
     names = itertools.cycle((STEADY, "adopts", "nobody", "x" * 63))
     orphans = [pod(f"orphan-{index}", labels=child_labels(next(names), str(index))) for index in range(2000)]
     odd = ("", "-1", "abc", "99999999999999999999", "0.5")
@@ -107,40 +107,40 @@ async def monstrous_specifications(it: Tenants) -> None:
     """Specifications as large as the API server accepts, with as many mistakes as fit in."""
     broken = {"replicas": 1, "template": {"spec": {"containers": [{}] * 15_000}}}
     for index in range(6):
-        await it.create(job(f"broken-{index}", Worker=broken))
+        await it.create(tfjob(f"broken-{index}", specs(Worker=broken)))
     filler = "x" * 1_000_000
-    await it.create(job("large-command", Worker=workers(1, args=[filler])))
-    await it.create(job("large-key", **{filler[:500_000]: workers(1)}))
-    await it.create(job("many-types", **{f"Type{index}": workers(1) for index in range(2000)}))
+    await it.create(tfjob("large-command", specs(Worker=workers(1, args=[filler]))))
+    await it.create(tfjob("large-key", specs(**{filler[:500_000]: workers(1)})))
+    await it.create(tfjob("many-types", specs(**{f"Type{index}": workers(1) for index in range(2000)})))
     nested: Any = "deep"
     for _ in range(900):
         nested = [nested]
-    await it.create(job("nested", Worker=workers(1, env=nested)))
+    await it.create(tfjob("nested", specs(Worker=workers(1, env=nested))))
 
 
 async def texts_that_hurt(it: Tenants) -> None:
     """Control characters and long values, where they get into conditions, events and logs."""
     nasty = 'a\x00b\x1b[2J\r\n{"event": "forged"}\u202e'
-    await it.create(job("nasty-type", **{nasty: workers(1)}))
-    await it.create(job("nasty-env", Worker=workers(1, env=[{"name": nasty, "value": 3}])))
-    await it.create(job("nasty-image", Worker=workers(1, image=nasty)))
-    long = job("long-label")
+    await it.create(tfjob("nasty-type", specs(**{nasty: workers(1)})))
+    await it.create(tfjob("nasty-env", specs(Worker=workers(1, env=[{"name": nasty, "value": 3}]))))
+    await it.create(tfjob("nasty-image", specs(Worker=workers(1, image=nasty))))
+    long = tfjob("long-label", specs(Worker=workers(1)))
     template = long["spec"]["tfReplicaSpecs"]["Worker"]["template"]
     template["metadata"]["labels"] = {"example.com/a": "x" * 800_000}
     await it.create(long)
-    await it.create(job("wrong-types", Worker=workers(1, args=[5], ports=[{"containerPort": "x" * 10_000}])))
+    await it.create(tfjob("wrong-types", specs(Worker=workers(1, args=[5], ports=[{"containerPort": "x" * 10_000}]))))
 
 
 async def taken_names(it: Tenants) -> None:
     """Services and pods that take the names of a job's replicas before the job is created."""
     await it.create(*(service(f"taken-worker-{index}") for index in range(0, 200, 2)))
     await it.create(*(pod(f"taken-worker-{index}") for index in range(0, 200, 3)))
-    await it.create(job("taken", Worker=workers(200)))
+    await it.create(tfjob("taken", specs(Worker=workers(200))))
 
 
 async def children_edited(it: Tenants) -> None:
     """Children that are relabelled, disowned or given a finalizer, and a service that selects something else."""
-    await it.create(job("edited", Worker=workers(20)))
+    await it.create(tfjob("edited", specs(Worker=workers(20))))
     get = ("get", "pods", "-n", HOSTILE, "-l", "job-name=edited", "-o", "name")
     await it.eventually(lambda: len(it.kubectl(*get).split()) == 20, "the job has its pods")
     edits: list[dict[str, Any]] = [
@@ -161,30 +161,30 @@ async def children_edited(it: Tenants) -> None:
 async def huge_counts(it: Tenants) -> None:
     """More replicas than anybody can have, at once and by scaling."""
     for index, count in enumerate((500, 10_000, 10_001, 2**31 - 1, 2**63, -1)):
-        await it.create(job(f"huge-{index}", Worker=workers(count)))
-    await it.create(job("l" * 50, Worker=workers(9_999)))
+        await it.create(tfjob(f"huge-{index}", specs(Worker=workers(count))))
+    await it.create(tfjob("l" * 50, specs(Worker=workers(9_999))))
     scaled = {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2**31 - 1}}}}
-    await it.create(job("scaled"))
+    await it.create(tfjob("scaled", specs(Worker=workers(1))))
     await it.patch(TFJOBS, "scaled", scaled, MERGE_PATCH)
 
 
 async def edits_without_end(it: Tenants) -> None:
     """Fifty edits a second of one job, and another one that is deleted and made again all the time."""
-    await it.create(job("restless"))
+    await it.create(tfjob("restless", specs(Worker=workers(1))))
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number in range(400):
         change = {"spec": {"runPolicy": {"suspend": number % 2 == 0, "backoffLimit": number % 5 - 1}}}
         await it.patch(TFJOBS, "restless", change, MERGE_PATCH)
         if number % 10 == 0:
-            await it.create(job("reborn"))
+            await it.create(tfjob("reborn", specs(Worker=workers(1))))
             await it.send([it.client.delete(TFJOBS, HOSTILE, "reborn", propagation="Orphan")])
         await asyncio.sleep(max(0.0, began + number / 50 - loop.time()))
 
 
 async def objects_of_our_names(it: Tenants) -> None:
     """A lease like the operator's, ConfigMaps as a job may have, and our own account's name."""
-    await it.create(job("configured", Worker=workers(60)))
+    await it.create(tfjob("configured", specs(Worker=workers(60))))
     maps = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"cluster": "x" * 100_000}}
         for name in ("configured", "configured-cluster", "configured-tf-config", "tf-operator", STEADY)
@@ -196,7 +196,7 @@ async def objects_of_our_names(it: Tenants) -> None:
 
 async def what_no_tenant_may(it: Tenants) -> None:
     """Writes of statuses and of other tenants' objects: all of them are refused. Newer versions let `edit` create events."""
-    await it.create(job("own"))
+    await it.create(tfjob("own", specs(Worker=workers(1))))
     done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "TFJob", "name": "own", "namespace": HOSTILE}}
     await it.send([it.client.create(EVENTS, HOSTILE, event)])
@@ -217,7 +217,7 @@ async def what_no_tenant_may(it: Tenants) -> None:
 
 async def deletions_that_hang(it: Tenants) -> None:
     """Jobs whose deletion finalizers block, each with a pod whose deletion a finalizer blocks too."""
-    held = [job(f"held-{index}", Worker=workers(3)) for index in range(20)]
+    held = [tfjob(f"held-{index}", specs(Worker=workers(3))) for index in range(20)]
     for each in held:
         each["metadata"]["finalizers"] = ["example.com/never"]
     await it.create(*held)

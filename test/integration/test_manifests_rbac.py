@@ -93,10 +93,10 @@ def world(plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> JobsNamespac
     return world
 
 
-def job(name: str, run: str, *, workers: int = 1, **policy: Any) -> dict[str, Any]:
-    """A job of workers and one parameter server."""
-    spec = specs(Worker=replica(workers, "OnFailure", run), PS=replica(1, "OnFailure", "forever"))
-    return tfjob(name, with_policy(spec, **policy))
+SERVER = replica(1, "OnFailure", "forever")
+RUNS = specs(Worker=SERVER, PS=SERVER)
+ENDS = specs(Worker=replica(1, "OnFailure"), PS=SERVER)
+"""Jobs of a worker and a parameter server."""
 
 
 def with_board(job: dict[str, Any]) -> dict[str, Any]:
@@ -123,15 +123,15 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
     with world.operator(flag), world.operator(flag), world.node():
         file.write_text("accelerators: nonsense")  # with this file none would start
         world.post(
-            job("expires", "1s:0", ttlSecondsAfterFinished=0),
-            job("ends", "1s:0", cleanPodPolicy="All"),
-            job("runs", "forever"),
-            job("blocked-by-a-pod", "forever"),
-            job("blocked-by-a-service", "forever"),
-            job("large-ends", "3s:0", workers=20),
-            job("large-runs", "forever", workers=20),
-            with_board(job("board", "forever")),
-            with_board(job("blocked-board", "forever")),
+            tfjob("expires", with_policy(ENDS, ttlSecondsAfterFinished=0)),
+            tfjob("ends", with_policy(ENDS, cleanPodPolicy="All")),
+            tfjob("runs", RUNS),
+            tfjob("blocked-by-a-pod", RUNS),
+            tfjob("blocked-by-a-service", RUNS),
+            tfjob("large-ends", specs(Worker=replica(20, "OnFailure", "3s:0"), PS=SERVER)),
+            tfjob("large-runs", specs(Worker=replica(20, "OnFailure", "forever"), PS=SERVER)),
+            with_board(tfjob("board", RUNS)),
+            with_board(tfjob("blocked-board", RUNS)),
         )
         world.wait_for("runs", ConditionType.RUNNING)
         for _ in range(2):  # the second time, the events are counted rather than written
@@ -180,7 +180,7 @@ def test_every_right_over_pod_groups_is_used_and_none_is_missing(
         return {fact.verb for fact in audit.asked() if fact.group == resource}
 
     with world.operator("--enable-gang-scheduling", f"--gang-scheduler-name={scheduler}"):
-        world.post(taken, job(name, "forever"), job(blocked, "forever"))
+        world.post(taken, tfjob(name, RUNS), tfjob(blocked, RUNS))
         eventually(lambda: world.find(f"podgroups.{resource}", name), "the group is there")
         world.patch("tfjobs", name, {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
         eventually(lambda: "patch" in asked(), "the group follows")
@@ -278,7 +278,7 @@ def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finali
     plane: ControlPlane, world: JobsNamespace
 ) -> None:
     """Where owners' permissions are enforced; without the rule the operator could create no pod there."""
-    world.post(job("owner", "forever"))
+    world.post(tfjob("owner", RUNS))
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "owner", "blockOwnerDeletion": True}
     owner |= {"uid": world.job("owner")["metadata"]["uid"], "controller": True}
     pod = stranger("Pod", "owned")
@@ -420,7 +420,7 @@ def test_under_the_role_of_an_older_version_jobs_run_and_those_with_a_tensorboar
     """TB-13: once this version's role is applied, the TensorBoard comes. The last test here, as requests of it are refused."""
     without_rule(plane, "deployments")
     with world.operator() as operator, world.node():
-        world.post(with_board(job("old-role", "forever")))
+        world.post(with_board(tfjob("old-role", RUNS)))
         world.wait_for("old-role", ConditionType.RUNNING)
         told = eventually(lambda: dict(world.warnings("old-role")).get("TensorBoardUnavailable"), "the job is told")
         assert "apply the manifests of this version" in told

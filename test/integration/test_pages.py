@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 
 from hack.control_plane import ControlPlane
-from hack.http_server import Handler
 from integration.cluster import Cluster, replica, specs
 from integration.https import Serving, kubelet_is_at, serving
 from integration.test_dashboard import dashboard
 from support.library import library
 from support.pages import ROOT, Command, blocks, pages
 from support.waiting import eventually
+from unit.cli.kubelet import Cluster as LogServer
+from unit.cli.kubelet import Handler
 
 LIMIT_S: Final = 120
 STORY: Final = (
@@ -304,18 +305,24 @@ WRITES: Final = {
 """What the replicas of the job have written, and what they use: thousandths of a core, mebibytes."""
 
 
+def written() -> LogServer:
+    """The logs of the replicas."""
+    logs = LogServer()
+    for name, (lines, _) in WRITES.items():
+        logs.pod(name)
+        logs.write(name, *lines)
+        logs.exit(name, 0)
+    return logs
+
+
 class NodeStandIn(Handler):
     """Stands for the kubelet, which has logs, and for metrics-server, which asks kubelets for what pods use."""
 
+    backend = written()
+
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
-        parts = address.path.split("/")
-        if parts[1] == "containerLogs":
-            query = parse_qs(address.query)
-            stamp = "2026-01-01T00:00:00Z " if query.get("timestamps") == ["true"] else ""
-            lines = [f"{stamp}{line}\n" for line in WRITES[parts[3]][0]]
-            self.answer("".join(lines[-int(query.get("tailLines", ["9"])[0]) :]))
-        elif address.path == METRICS:
+        path = urlsplit(self.path).path
+        if path == METRICS:
             pods = {
                 "name": "pods",
                 "singularName": "",
@@ -325,7 +332,7 @@ class NodeStandIn(Handler):
             }
             found = {"groupVersion": METRICS.removeprefix("/apis/"), "resources": [pods]}
             self.answer({"kind": "APIResourceList", "apiVersion": "v1", **found})
-        elif address.path.startswith(METRICS):
+        elif path.startswith(METRICS):
             items = [
                 {"metadata": {"name": name}, "containers": [{"name": "tensorflow", "usage": usage}]}
                 for name, (_, (cpu, memory)) in WRITES.items()
@@ -333,7 +340,7 @@ class NodeStandIn(Handler):
             ]
             self.answer({"kind": "PodMetricsList", "items": items})
         else:
-            self.answer("not found", 404)
+            super().do_GET()
 
 
 def measures(plane: ControlPlane, cluster: Cluster, node: Serving) -> None:

@@ -14,14 +14,6 @@ RULE: Final = {"action": "RestartAll", "onFailureReasons": ["ProgressDeadlineExc
 DEADLINE: Final = {"progressDeadlineSeconds": 60}
 
 
-def workers(*, log: str = "", run: str = FOREVER) -> dict[str, Any]:
-    """Two workers whose containers print this log, and end as told."""
-    found = replica(2, run=run)
-    if log:
-        found["template"]["metadata"]["annotations"][LOG] = log
-    return specs(Worker=found)
-
-
 def conditions(cluster: Cluster, name: str) -> dict[str, dict[str, Any]]:
     return {each["type"]: each for each in cluster.job(name).get("status", {}).get("conditions", [])}
 
@@ -30,11 +22,16 @@ def test_silent_jobs_are_found_restarted_and_those_that_log_are_left_alone(clust
     """Each deadline is a minute, the shortest one. kubectl shows Running all the while."""
     ticks = "\n".join(f"{second}s step {second}" for second in range(0, 600, 5))
     with cluster.operator() as operator, cluster.node():
-        cluster.create("silent", with_policy(workers(log="1s rendezvous"), **DEADLINE))
+        cluster.create(
+            "silent", with_policy(specs(Worker=replica(2, run=FOREVER, notes={LOG: "1s rendezvous"})), **DEADLINE)
+        )
         policy = {"failurePolicy": {"maxRestarts": 1, "rules": [RULE]}}
-        cluster.create("hangs", with_policy(workers(log="1s step 1", run="600s:0, 1s:0"), **DEADLINE, **policy))
-        cluster.create("logs", with_policy(workers(log=ticks), **DEADLINE))
-        cluster.create("plain", workers())
+        cluster.create(
+            "hangs",
+            with_policy(specs(Worker=replica(2, run="600s:0, 1s:0", notes={LOG: "1s step 1"})), **DEADLINE, **policy),
+        )
+        cluster.create("logs", with_policy(specs(Worker=replica(2, run=FOREVER, notes={LOG: ticks})), **DEADLINE))
+        cluster.create("plain", specs(Worker=replica(2, run=FOREVER)))
         for name in ("silent", "hangs", "logs", "plain"):
             cluster.wait_for(name, ConditionType.RUNNING)
         found = eventually(lambda: conditions(cluster, "silent").get("Stalled"), "it is found", limit_s=LIMIT_S)

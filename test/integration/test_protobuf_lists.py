@@ -1,5 +1,6 @@
 """Protobuf lists of a real API server contain the same objects as JSON lists."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,14 +37,13 @@ STATUSES: list[dict[str, Any]] = [
 ]
 
 
-def pod(name: str, **meta: object) -> dict[str, Any]:
-    containers = {
-        "initContainers": [{"name": "init", "image": "i"}],
-        "containers": [{"name": "tensorflow", "image": "i", "env": [{"name": "A", "value": "b" * 2000}]}],
-    }
-    return an_object(
-        PODS, name, {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 5, **containers}, **meta
-    )
+SPEC = {
+    "restartPolicy": "OnFailure",
+    "terminationGracePeriodSeconds": 5,
+    "initContainers": [{"name": "init", "image": "i"}],
+    "containers": [{"name": "tensorflow", "image": "i", "env": [{"name": "A", "value": "b" * 2000}]}],
+}
+pod = partial(an_object, PODS, spec=SPEC)
 
 
 async def create_owners(client: RestClient, namespace: str) -> list[dict[str, Any]]:

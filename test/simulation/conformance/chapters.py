@@ -7,6 +7,7 @@ one and is compared with the recorded responses of another (`test/data/recording
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from hack.objects import an_object
@@ -29,14 +30,9 @@ def config_map(name: str, labels: dict[str, str] | None = None, /, **data: str) 
     return an_object(CONFIG_MAPS, name, **({"labels": labels} if labels else {})) | {"data": data}
 
 
-def pod(name: str, **metadata: Any) -> dict[str, Any]:
-    spec = {"containers": [{"name": "main", "image": "none"}]}
-    return an_object(PODS, name, spec, **metadata)
-
-
-def tfjob(name: str, **metadata: Any) -> dict[str, Any]:
-    """Return a TFJob; the server validates only its status."""
-    return an_object(TFJOBS, name, {"tfReplicaSpecs": {}}, **metadata)
+pod = partial(an_object, PODS, spec={"containers": [{"name": "main", "image": "none"}]})
+tfjob = partial(an_object, TFJOBS, spec={"tfReplicaSpecs": {}})
+"""Return a TFJob; the server validates only its status."""
 
 
 def lease(name: str, holder: str) -> dict[str, Any]:

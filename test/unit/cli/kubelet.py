@@ -156,7 +156,7 @@ class Handler(http_server.Handler):
             body = pod.body() if pod else None
         if "tfjobs" in parts:
             self._job(query)
-        elif parts[-1] == "log":
+        elif parts[-1] == "log" or parts[1] == "containerLogs":  # the path of a kubelet, which an API server asks
             self._log(parts[-2], query)
         elif parts[-1] != "pods":
             self._object(body)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from fakes.recordings import kueue
@@ -53,9 +54,17 @@ def at(ago_s: float) -> str:
     return f"{datetime.fromtimestamp(NOW_S - ago_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def job(*states: str, age_s: float = 3600, policy: Any = None, meta: Any = None, **status: Any) -> dict[str, Any]:
+def job(
+    *states: str,
+    age_s: float = 3600,
+    policy: Any = None,
+    meta: Any = None,
+    why: tuple[str, str] | None = None,
+    **status: Any,
+) -> dict[str, Any]:
     """Return a job with two workers. `Restarting:30` is a condition since 30 s, `-Suspended` one that is False.
 
+    `why` has the reason and the message of the last condition.
     `status` has more fields of the status; `spec`, if it is among them, is the spec without the policy.
     """
     spec, made = status.pop("spec", None) or wanting(Worker=2), {"creationTimestamp": at(age_s), **(meta or {})}
@@ -65,6 +74,8 @@ def job(*states: str, age_s: float = 3600, policy: Any = None, meta: Any = None,
     for each, condition in zip(states, body["status"]["conditions"], strict=True):
         condition["lastTransitionTime"] = at(float(each.partition(":")[2] or age_s))
         condition["status"] = "False" if each.startswith("-") else "True"
+    if why is not None:
+        told(body, *why)
     return body if states or status else body | {"status": {}}
 
 
@@ -75,15 +86,14 @@ def told(body: dict[str, Any], reason: str, message: str, kind: str = "") -> dic
     return body
 
 
-def failed(reason: str, message: str, **more: Any) -> dict[str, Any]:
-    """Return a job that has failed ten minutes ago."""
-    return told(job("Created", "-Running:600", "Failed:600", completionTime=at(600), **more), reason, message)
+failed = partial(job, "Created", "-Running:600", "Failed:600", completionTime=at(600))
+"""Return a job that has failed ten minutes ago."""
 
 
 def fell(words: str, **more: Any) -> dict[str, Any]:
     """Return a job that has failed because of a replica, with the operator's words about the pod."""
     because = "TFJob team/mnist has failed because 1 Worker replica(s) failed"
-    return failed("TFJobFailed", f"{because}. {words}" if words else f"{because}.", **more)
+    return failed(why=("TFJobFailed", f"{because}. {words}" if words else f"{because}."), **more)
 
 
 def ending(kind: str, reason: str, message: str, *states: str, meta: Any = None, **record: Any) -> dict[str, Any]:

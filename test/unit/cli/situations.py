@@ -399,18 +399,18 @@ LIMITS: Final = {
     "StartDeadlineExceeded": "not all of its replicas ran within the start deadline. 2 did not, the first is mnist-worker-0",
 }
 for limit, words in LIMITS.items():
-    expect(f"failed at a limit: {limit}", f"Failed 0/2 0 {limit}", failed("JobFailed", f"Job mnist has failed because {words}"),
-           pod(1, ended(1)))
+    expect(f"failed at a limit: {limit}", f"Failed 0/2 0 {limit}",
+           failed(why=("JobFailed", f"Job mnist has failed because {words}")), pod(1, ended(1)))
 expect("failed at its backoffLimit: the last failure was counted, and no pod replaces it",
        "Failed 0/2 2 BackoffLimitExceeded",
-       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+       failed(why=("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}"), begun={"ending": {
            "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
                "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
               restarts=[{"type": "Worker", "index": 1, "carried": 2, "replaced": True, "pod": "uid-mnist-worker-1"}]),
        pod(1, ended(1)), Worker_1=("Failed", False, False, 2))
 expect("failed at its backoffLimit when two pods failed at once: neither was replaced",
        "Failed 0/2 1 BackoffLimitExceeded",
-       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+       failed(why=("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}"), begun={"ending": {
            "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
                "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
               restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-0"},
@@ -418,28 +418,28 @@ expect("failed at its backoffLimit when two pods failed at once: neither was rep
        pod(0, ended(1)), pod(1, ended(1)), Worker_0=("Failed", False, False, 0), Worker_1=("Failed", False, False, 1))
 expect("failed at its backoffLimit, after another pod was replaced: this restart counts, though it is recorded in the same way",
        "Failed 1/2 1 BackoffLimitExceeded",
-       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+       failed(why=("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}"), begun={"ending": {
            "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
                "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1}}},
               restarts=[{"type": "Worker", "index": 0, "carried": 0, "replaced": True, "pod": "uid-of-a-former-pod"},
                         {"type": "Worker", "index": 1, "carried": 0, "replaced": True, "pod": "uid-mnist-worker-1"}]),
        pod(0), pod(1, ended(1)), Worker_0=("Running", True, True, 1), Worker_1=("Failed", False, False, 0))
 expect("failed at its backoffLimit by the restarts of a sidecar", "Failed 0/2 4 BackoffLimitExceeded:metrics",
-       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+       failed(why=("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}"), begun={"ending": {
            "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
                "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 7, "containerName": "metrics"}}},
               restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]))
 expect("failed at its backoffLimit by the restarts of the training", "Failed 0/2 4 BackoffLimitExceeded",
-       failed("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}", begun={"ending": {
+       failed(why=("JobFailed", f"Job mnist has failed because {LIMITS['BackoffLimitExceeded']}"), begun={"ending": {
            "type": "Failed", "reason": "JobFailed", "event": "BackoffLimitExceeded", "failure": {
                "replicaType": "Worker", "replicaIndex": 1, "reason": "Error", "exitCode": 1, "containerName": "tensorflow"}}},
               restarts=[{"type": "Worker", "index": 1, "inPlace": 4, "pod": "uid-mnist-worker-1"}]))
 expect("failed at a limit that only the record of its end names", "Failed 0/2 0 DeadlineExceeded",
-       failed("JobFailed", "Too late.",
+       failed(why=("JobFailed", "Too late."),
               begun={"ending": {"type": "Failed", "reason": "JobFailed", "event": "DeadlineExceeded"}}))
 TWO_BY_RULE: Final = "pod mnist-worker-0: container tensorflow exited with code 2"
 expect("failed by a rule", "Failed 0/2 0 PodFailurePolicy", failed(
-    "PodFailurePolicy", f"TFJob team/mnist has failed by rule args: {TWO_BY_RULE}"), pod(0, ended(2)))
+    why=("PodFailurePolicy", f"TFJob team/mnist has failed by rule args: {TWO_BY_RULE}")), pod(0, ended(2)))
 expect("failed because its spec is invalid", "Failed 0/2 0 InvalidTFJobSpec", told(
     job("Created", "Failed"), "InvalidTFJobSpec", "spec.tfReplicaSpecs.Worker.template: Required value"))
 
@@ -628,12 +628,13 @@ for value in ("kubeflow.org/training-operator", "kubeflow.org/tfjob-operator"):
 # --- Statuses of other operators and of older versions of this one ---
 
 GO_FAILED: Final = 'job "mnist" is failing because "Worker" replica(s) failed.'
-expect("training-operator: failed, with its pod", "Failed 0/2 0 ExitCode:1", failed("TFJobFailed", GO_FAILED), pod(1, ended(1)))
-expect("training-operator: failed, without pods", "Failed 0/2 0 TFJobFailed", failed("TFJobFailed", GO_FAILED))
+expect("training-operator: failed, with its pod", "Failed 0/2 0 ExitCode:1",
+       failed(why=("TFJobFailed", GO_FAILED)), pod(1, ended(1)))
+expect("training-operator: failed, without pods", "Failed 0/2 0 TFJobFailed", failed(why=("TFJobFailed", GO_FAILED)))
 expect("training-operator: backoffLimit", "Failed 0/2 0 BackoffLimitExceeded",
-       failed("TFJobFailed", "Job mnist has failed because it has reached the specified backoff limit"))
+       failed(why=("TFJobFailed", "Job mnist has failed because it has reached the specified backoff limit")))
 expect("training-operator: deadline", "Failed 0/2 0 DeadlineExceeded",
-       failed("TFJobFailed", "Job mnist has failed because it was active longer than specified deadline"))
+       failed(why=("TFJobFailed", "Job mnist has failed because it was active longer than specified deadline")))
 expect("training-operator: parameter servers only, which have succeeded", "Created 0/2 0",
        job("Created", spec=wanting(PS=2), replicaStatuses={"PS": {"succeeded": 2}}),
        *(pod(index, ended(0), kind="PS") for index in range(2)), PS_0=DONE)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -79,15 +79,14 @@ def container(name: str, code: int | None = None) -> dict[str, Any]:
     return container_status({"running": {}} if code is None else {"terminated": {"exitCode": code}}, name=name)
 
 
-def a_pod(name: str, *containers: dict[str, Any], meta: Any = None, **spec: Any) -> dict[str, Any]:
-    """A running pod; its containers are `tensorflow` alone, unless given."""
-    found = containers or (container("tensorflow"),)
-    made = {"restartPolicy": "Never", "containers": [{"name": each["name"]} for each in found]}
-    return pod(name, meta=meta, spec=made | spec, containerStatuses=list(found))
+ALONE = {"restartPolicy": "Never", "containers": [{"name": "tensorflow"}]}
+BESIDE = {"restartPolicy": "Never", "containers": [{"name": "tensorflow"}, {"name": "collector"}]}
+a_pod = partial(pod, spec=ALONE, containerStatuses=[container("tensorflow")])
+"""A running pod."""
 
 
 def succeeded(name: str = "mnist-chief-0") -> dict[str, Any]:
-    found = a_pod(name, container("tensorflow", 0))
+    found = a_pod(name, containerStatuses=[container("tensorflow", 0)])
     found["status"]["phase"] = "Succeeded"
     return found
 
@@ -133,7 +132,7 @@ def test_a_listed_job_is_ending_with_the_reason_of_its_failure_and_no_other(
     server: Server, outcome: str, reason: list[str]
 ) -> None:
     """Deleted pods, and pods that failed because they were deleted, are no problem; the duration is the final one."""
-    killed = a_pod("mnist-worker-0", container("tensorflow", 143), meta=DELETED)
+    killed = a_pod("mnist-worker-0", meta=DELETED, containerStatuses=[container("tensorflow", 143)])
     killed["status"]["phase"] = "Failed"
     for pods in ((), (killed,)):
         serve(server, an_ending(outcome), *pods)
@@ -246,9 +245,11 @@ def cause(found: Diagnosis, id_: str = "ending") -> Cause:
     return next(each for each in found.causes if each.id == id_)
 
 
-COLLECTED = a_pod("mnist-worker-0", container("tensorflow", 0), container("collector"))
+COLLECTED = a_pod("mnist-worker-0", spec=BESIDE, containerStatuses=[container("tensorflow", 0), container("collector")])
 NATIVE = a_pod(
-    "mnist-worker-0", container("tensorflow", 0), initContainers=[{"name": "proxy", "restartPolicy": "Always"}]
+    "mnist-worker-0",
+    spec=ALONE | {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]},
+    containerStatuses=[container("tensorflow", 0)],
 )
 
 
@@ -257,7 +258,7 @@ NATIVE = a_pod(
     [
         ([a_pod("mnist-ps-0", meta=DELETED)], 80, "is being deleted; its grace period ends in 20s"),
         ([a_pod("mnist-ps-0")], 90, "runs; deleted now"),
-        ([a_pod("mnist-ps-0", terminationGracePeriodSeconds=20)], 80, "runs; deleted now"),
+        ([a_pod("mnist-ps-0", spec=ALONE | {"terminationGracePeriodSeconds": 20})], 80, "runs; deleted now"),
         ([COLLECTED], 110, "its sidecar works; deleted in 20s"),
         ([a_pod("mnist-worker-0")], 110, "still trains; deleted in 20s"),
         ([NATIVE], 80, "only its native sidecars run"),
@@ -281,7 +282,7 @@ def test_explain_names_the_longest_wait_of_many_pods_and_says_when_none_is_left(
 
 
 def test_explain_gives_the_cause_of_a_failure_before_it_is_written() -> None:
-    failed = a_pod("mnist-chief-0", container("tensorflow", 3))
+    failed = a_pod("mnist-chief-0", containerStatuses=[container("tensorflow", 3)])
     failed["status"]["phase"] = "Failed"
     found = diagnosed(failed, a_pod("mnist-ps-0"), outcome="Failed")
     assert [each.id for each in found.causes] == ["exit-code", "ending"]
@@ -357,7 +358,8 @@ def test_explain_names_the_field_for_a_collector_that_needs_longer(stage: int) -
 )
 def test_a_sidecar_is_reported_only_after_an_end_or_a_failure(status: dict[str, Any], is_kept: bool) -> None:
     """A worker that has succeeded keeps its pod while the job trains."""
-    failed = a_pod("mnist-worker-0", container("tensorflow", 137), container("collector"), meta={"uid": "w0"})
+    ends = [container("tensorflow", 137), container("collector")]
+    failed = a_pod("mnist-worker-0", meta={"uid": "w0"}, spec=BESIDE, containerStatuses=ends)
     found = diagnosed(
         failed, a_pod("mnist-ps-0"), a_pod("mnist-chief-0"), edit=lambda body: body["status"].update(status), stage=1
     )
@@ -384,7 +386,7 @@ def test_the_page_shows_an_ending_job_and_how_it_ends() -> None:
     """Its pods, which are being deleted, are no problem of a job that succeeds."""
     for end, note in (("Succeeded", ""), ("Failed", "ExitCode:3")):
         job = msgspec.json.decode(json.dumps(an_ending(end)), type=PageJob)
-        failed = a_pod("mnist-chief-0", container("tensorflow", 3))
+        failed = a_pod("mnist-chief-0", containerStatuses=[container("tensorflow", 3)])
         failed["status"]["phase"] = "Failed"
         view = view_of_page(job, pods_from([failed]))
         row = view["row"]

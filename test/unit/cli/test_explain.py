@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,11 +23,11 @@ SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org"
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 
 
-def pod(name: str = "mnist-worker-0", *, node: str = "", owner: str = "uid-mnist", **more: Any) -> dict[str, Any]:
-    """A pod with a volume, which waits unless `more`, its status, says otherwise."""
-    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    spec = {"nodeName": node, "volumes": [claim]}
-    return a_pod(name, meta=owned_by("mnist", owner), spec=spec, **{"phase": "Pending"} | more)
+WAITING = {"nodeName": "", "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+PLACED = WAITING | {"nodeName": "n"}
+FOREIGN, OF_BATCH = owned_by("mnist", "other"), owned_by("mnist", "b1")
+pod = partial(a_pod, phase="Pending", spec=WAITING)
+"""A pod with a volume, which waits."""
 
 
 def collected(server: Server, given: dict[str, Any] | None = None) -> Evidence:
@@ -41,7 +42,8 @@ def server_job() -> dict[str, Any]:
 
 
 def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server) -> None:
-    server.answers(f"{CORE}/pods", items(pod(), **{"continue": "2"}), items(pod("mnist-worker-1", owner="other")))
+    pages = items(pod("mnist-worker-0"), **{"continue": "2"}), items(pod("mnist-worker-1", meta=FOREIGN))
+    server.answers(f"{CORE}/pods", *pages)
     server.answers(f"{CORE}/persistentvolumeclaims", items({"metadata": {"name": "else"}}))
     server.answers("/apis/coordination.k8s.io/v1/leases", items())
     about = {"metadata": {"name": "e"}, "reason": "r", "involvedObject": {"kind": "Pod", "name": "mnist-worker-0"}}
@@ -61,7 +63,7 @@ def test_storage_classes_are_read_while_a_claim_waits_for_one(server: Server, co
     """Few users may list them: it is not said that they were not read, since the claim is explained without them."""
     path = "/apis/storage.k8s.io/v1/storageclasses"
     server.answers(path, items({"metadata": {"name": "standard"}}) if code == 200 else FORBIDDEN, code=code)
-    server.answers(f"{CORE}/pods", items(pod()))
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0")))
     claim: dict[str, Any] = {
         "metadata": {"name": "data"},
         "status": {"phase": "Bound"},
@@ -80,7 +82,7 @@ def test_storage_classes_are_read_while_a_claim_waits_for_one(server: Server, co
 
 def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Server) -> None:
     """In a large cluster all of them are expensive, and why a pod has none the scheduler says."""
-    server.answers(f"{CORE}/pods", items(pod(node="n")))
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", spec=PLACED)))
     server.answers("/api/v1/nodes/n", {"metadata": {"name": "n"}})
     found = collected(server)
     assert [each.metadata.name for each in found.nodes or ()] == ["n"]
@@ -93,7 +95,7 @@ def test_one_node_is_asked_for_with_the_labels_of_a_node_selector(
     server: Server, answer: tuple[int, Any], unmatched: list[str]
 ) -> None:
     """Who may not list nodes is told nothing of it: it only decides about the order of advice."""
-    waiting = pod()
+    waiting = pod("mnist-worker-0")
     waiting["spec"] = {"nodeSelector": {"pool": "h200"}}
     server.answers(f"{CORE}/pods", items(waiting))
     server.answers("/api/v1/nodes", answer[1], code=answer[0])
@@ -139,7 +141,7 @@ def test_of_failed_containers_the_end_of_the_log_is_read(server: Server) -> None
     """If a container was started again, that of its earlier run; only for some containers; one without a log is left out."""
     ended = {"terminated": {"exitCode": 1}}
     again = [{"name": "tensorflow", "state": {"running": {}}, "lastState": ended}]
-    pods = [pod(f"mnist-worker-{i}", node="n", containerStatuses=again) for i in range(6)]
+    pods = [pod(f"mnist-worker-{i}", spec=PLACED, containerStatuses=again) for i in range(6)]
     pods[1]["status"]["containerStatuses"] = [{"name": "tensorflow", "state": ended}]
     server.answers(f"{CORE}/pods", items(*pods))
     server.answers(f"{CORE}/pods/mnist-worker-0/log", {"message": "previous terminated container not found"}, code=400)
@@ -157,7 +159,7 @@ def test_the_log_of_an_init_container_for_which_a_pod_waits_is_read(server: Serv
     """Native sidecars run beside the training, and keep no pod waiting."""
     waits = {"state": {"waiting": {"reason": "PodInitializing"}}, "name": "tensorflow"}
     started = {"name": "wait-for-data", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    one = pod("mnist-worker-0", node="n", containerStatuses=[waits], initContainerStatuses=[started])
+    one = pod("mnist-worker-0", spec=PLACED, containerStatuses=[waits], initContainerStatuses=[started])
     one["spec"]["initContainers"] = [{"name": "wait-for-data"} | ({"restartPolicy": "Always"} if is_native else {})]
     server.answers(f"{CORE}/pods", items(one))
     server.answers(f"{CORE}/pods/mnist-worker-0/log", b"waiting for /data/ready\n")
@@ -172,7 +174,7 @@ def test_the_log_of_the_replica_that_ended_first_is_read(server: Server) -> None
     for index in range(6):
         ended = {"exitCode": 134, "finishedAt": f"2026-09-12T23:4{6 - index}:00Z"}
         statuses = [{"name": "tensorflow", "state": {"terminated": ended}}]
-        pods.append(pod(f"mnist-worker-{index}", node="n", containerStatuses=statuses))
+        pods.append(pod(f"mnist-worker-{index}", spec=PLACED, containerStatuses=statuses))
         server.answers(f"{CORE}/pods/mnist-worker-{index}/log", b"Aborted")
     server.answers(f"{CORE}/pods", items(*pods))
     assert list(collected(server).logs) == [(f"mnist-worker-{index}", "tensorflow") for index in (5, 4, 3)]
@@ -182,7 +184,7 @@ def _running(server: Server, count: int) -> None:
     """Workers that have run for an hour, and a parameter server; the log of each ends with a line of 23:30."""
     state = {"running": {"startedAt": "2025-12-31T23:00:00Z"}}
     pods = [
-        pod(name, node="n", containerStatuses=[{"name": "tensorflow", "state": state}], phase="Running")
+        pod(name, phase="Running", spec=PLACED, containerStatuses=[{"name": "tensorflow", "state": state}])
         for name in ("mnist-ps-0", *(f"mnist-worker-{index}" for index in range(count)))
     ]
     pods[0]["metadata"]["labels"] = {"training.kubeflow.org/replica-type": "ps"}
@@ -252,7 +254,7 @@ def test_commands_name_the_context_that_was_asked(server: Server) -> None:
 def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(server: Server) -> None:
     """The API server answers 500 for a kubelet that is gone, which is when people ask."""
     ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
-    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", node="n", containerStatuses=ended)))
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", spec=PLACED, containerStatuses=ended)))
     lost = 'Get "https://n:10250/containerLogs": dial tcp: lookup n: no such host'
     server.answers(f"{CORE}/pods/mnist-worker-0/log", {"message": lost, "reason": "InternalError"}, code=500)
     found = collected(server)
@@ -266,7 +268,7 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(server: Server, outp
     server.answers(MNIST, server_job())
     message = 'Back-off pulling image "tf:1": ErrImagePull: tf:1: not found'
     waiting = {"name": "tensorflow", "state": {"waiting": {"reason": "ImagePullBackOff", "message": message}}}
-    server.answers(f"{CORE}/pods", items(pod(node="n", containerStatuses=[waiting])))
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", spec=PLACED, containerStatuses=[waiting])))
     for path in ("/api/v1/nodes/n", "/apis/coordination.k8s.io/v1/leases", f"{CORE}/persistentvolumeclaims"):
         server.answers(path, FORBIDDEN, code=403)
     result = server.run("explain", "mnist", *output)
@@ -307,7 +309,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", **owned_by("mnist")}}
     server.answers(f"/apis/batch/v1/namespaces/team/jobs?limit=500&labelSelector={SELECTOR}", items(mine))
-    pods = items(pod("master-x7ab-0-a", owner="b1"), pod("master-x7ab-0-b", owner="other"))
+    pods = items(pod("master-x7ab-0-a", meta=OF_BATCH), pod("master-x7ab-0-b", meta=FOREIGN))
     server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", pods)
     event = {"metadata": {}, "involvedObject": {"kind": "Job", "name": "master-x7ab-0"}}
     server.answers(f"{CORE}/events", items(event, {"metadata": {}, "involvedObject": {"name": "master-y7ab-0"}}))
@@ -322,7 +324,7 @@ def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server:
 def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server) -> None:
     server.answers(MNIST, alpha({"template": TEMPLATE}, state="Running"))
     server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
-    server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
+    server.answers(f"{CORE}/pods?limit=500&labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", meta=OF_BATCH)))
     with server.session() as session:
         found = collect(session, "mnist", NOW)
     assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]

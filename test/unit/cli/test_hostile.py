@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -87,19 +88,13 @@ def spoiled(value: Any) -> Any:
     return f"{value}{HOSTILE}" if isinstance(value, str) else value
 
 
+HISTORY = {"endTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}
+crashing = partial(pod, spec={"nodeName": "n", "containers": [{"name": "tensorflow"}]}, reason="r", message="m")
+a_job = partial(job, spec=SPEC, status={"attemptHistory": [HISTORY]})
+
+
 def items(*found: dict[str, Any]) -> dict[str, Any]:
     return {"items": spoiled(list(found)), "metadata": {"resourceVersion": "9"}}
-
-
-def the_job(*conditions: str) -> dict[str, Any]:
-    history = [{"endTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}]
-    return dict(spoiled(job("mnist", *conditions, spec=SPEC, status={"attemptHistory": history})))
-
-
-def the_pod(index: int, state: dict[str, Any]) -> dict[str, Any]:
-    containers = [container_status(state, restarts=1, ready=True)]
-    spec = {"nodeName": "n", "containers": [{"name": "tensorflow"}]}
-    return pod(f"mnist-worker-{index}", spec=spec, containerStatuses=containers, reason="r", message="m")
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +109,7 @@ def at_once(mocker: MockerFixture) -> None:
 
 def serve(server: Server, *conditions: str) -> None:
     """A job, its pods and all about them, with hostile text in all places."""
-    found = the_job("Created", *conditions)
+    found = spoiled(a_job("mnist", "Created", *conditions))
     for name in ("mnist", "other"):
         server.answers(f"{JOBS}/{name}", found)
     server.answers(JOBS, found | {"items": [found]})  # a list, and the answer to a POST
@@ -126,7 +121,12 @@ def serve(server: Server, *conditions: str) -> None:
     server.otherwise = REFUSALS[0]
     ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "m", "finishedAt": "2026-01-01T00:00:00Z"}}
     states: list[dict[str, Any]] = [RUNNING, ended, {"waiting": {"reason": "ErrImagePull", "message": "m"}}]
-    pods = items(*(the_pod(index, state) for index, state in enumerate(states)))
+    pods = items(
+        *(
+            crashing(f"mnist-worker-{index}", containerStatuses=[container_status(state, restarts=1, ready=True)])
+            for index, state in enumerate(states)
+        )
+    )
     for where in (PODS, "/api/v1/pods"):
         server.answers(where, pods)
         server.answers(f"{where}?watch", b"")
@@ -179,7 +179,7 @@ def test_what_a_server_sends_is_printed_without_control_characters(
         line = f"{line} --replica=worker-9"
     serve(server, condition)
     file = tmp_path / "job.json"
-    file.write_text(json.dumps(the_job() | {"metadata": spoiled({"name": "mnist"})}))
+    file.write_text(json.dumps(spoiled(a_job()) | {"metadata": spoiled({"name": "mnist"})}))
     result = server.run(*shlex.split(line.replace("FILE", str(file))))
     assert_harmless(result, data="-o" in line or "convert" in line)
     assert result.output or line == "exec mnist"

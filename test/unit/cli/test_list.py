@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,7 +11,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes.recordings import kueue
-from hack.objects import ago, an_event, container_status
+from hack.objects import a_job, ago, an_event, container_status
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1alpha1 import constants as alpha
@@ -19,7 +20,7 @@ from tfjob_operator.cli.commands import list_
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.model import facts, job_events, replica_names
 from tfjob_operator.cli.session import StreamBrokenError
-from unit.cli.conftest import EVENTS, JOBS, PODS, Server, job, run
+from unit.cli.conftest import EVENTS, JOBS, PODS, Server, run
 from unit.cli.conftest import pod as a_pod
 
 FIRST = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
@@ -28,13 +29,9 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
 READY = {"type": "Ready", "status": "True"}
 
 
-def a_job(name: str = "mnist", *states: str, age_s: float = 600, **status: Any) -> dict[str, Any]:
-    status, made = {"startTime": ago(age_s), **status}, {"creationTimestamp": ago(age_s), "labels": {"team": "vision"}}
-    return job(name, *(states or ("Created", "Running")), status=status, **made)
-
-
-def pod(of: str = "mnist", index: int = 0, **status: Any) -> dict[str, Any]:
-    return a_pod(f"{of}-worker-{index}", meta={"creationTimestamp": ago(600)}, **{"conditions": [READY]} | status)
+job = partial(a_job, resourceVersion="7", age_s=600)
+RUNS = ("Created", "Running")
+pod = partial(a_pod, conditions=[READY])
 
 
 def waiting(why: str, phase: str = "Pending", restarts: int = 0, **last: Any) -> dict[str, Any]:
@@ -112,7 +109,7 @@ def test_labels_and_states_are_those_of_the_operator() -> None:
 )
 def test_a_job_has_the_reason_of_its_pods(server: Server, rows: Any, status: dict[str, Any], reason: str) -> None:
     """In the words of `kubectl get pods`."""
-    serve(server, a_job(), pods=[pod(**status), pod(index=1)])
+    serve(server, job("mnist", *RUNS), pods=[pod("mnist-worker-0", **status), pod("mnist-worker-1")])
     assert rows()[0] == HEADER
     assert reasons(rows()) == {"mnist": reason}
 
@@ -121,7 +118,11 @@ def test_a_container_that_runs_between_two_crashes_is_not_well_yet(server: Serve
     for running_s, reason in ((30, "ExitCode:1"), (700, "")):
         status = container_status({"running": {"startedAt": ago(running_s)}}, restarts=92)
         status["lastState"] = {"terminated": {"exitCode": 1, "reason": "Error"}}
-        serve(server, a_job(), pods=[pod(conditions=[READY], containerStatuses=[status]), pod(index=1)])
+        serve(
+            server,
+            job("mnist", *RUNS),
+            pods=[pod("mnist-worker-0", conditions=[READY], containerStatuses=[status]), pod("mnist-worker-1")],
+        )
         (row,) = rows()[1:]
         assert (row[1:4], "".join(row[6:])) == (["Running", "2/2", "92"], reason)
 
@@ -141,7 +142,7 @@ def test_a_job_without_pods_has_the_reason_of_its_status(  # noqa: PLR0917 - cas
     server: Server, rows: Any, state: str, policy: dict[str, Any], age_s: float, reason: str
 ) -> None:
     """A minute after its start it should have pods."""
-    body = a_job("mnist", state, age_s=age_s)
+    body = job("mnist", state, age_s=age_s)
     body["spec"]["runPolicy"] = policy
     serve(server, body)
     assert reasons(rows()) == {"mnist": reason}
@@ -164,8 +165,8 @@ def test_a_job_that_delays_a_restart_says_for_how_long_and_its_attempts_are_rest
     records = [{"type": "Worker", "index": 0, "carried": 2}]
     serve(
         server,
-        a_job("mnist", state, attempt=3, restarts=records, nextRestartTime=ago(-left_s)),
-        pods=[pod(**status)],
+        job("mnist", state, status={"attempt": 3, "restarts": records, "nextRestartTime": ago(-left_s)}),
+        pods=[pod("mnist-worker-0", **status)],
     )
     assert rows()[1][3] == "5"
     assert reasons(rows())["mnist"].startswith(reason)
@@ -193,7 +194,9 @@ def test_a_job_that_delays_a_restart_says_for_how_long_and_its_attempts_are_rest
 def test_a_failed_job_has_a_reason_when_its_pods_are_gone(
     server: Server, rows: Any, message: str, told: str, reason: str
 ) -> None:
-    body = a_job("mnist", "Failed", startTime="2026-03-01T10:00:00Z", completionTime="2026-03-01T10:00:10Z")
+    body = job(
+        "mnist", "Failed", status={"startTime": "2026-03-01T10:00:00Z", "completionTime": "2026-03-01T10:00:10Z"}
+    )
     body["status"]["conditions"][0] |= {"reason": told, "message": message}
     serve(server, body)
     assert rows()[1] == ["mnist", "Failed", "0/2", "0", "10s", "10m", reason]
@@ -207,7 +210,7 @@ def test_the_reason_of_a_failed_job_is_that_of_the_recorded_failure(
     server: Server, rows: Any, recorded: tuple[str, int | None], reason: str
 ) -> None:
     """Whatever the words of its message."""
-    body = a_job("mnist", "Failed")
+    body = job("mnist", "Failed")
     body["status"]["conditions"][0] |= {"reason": "TFJobFailed", "message": "exited with code 9"}
     failure = dict(zip(("reason", "exitCode"), recorded, strict=True))
     body["status"]["begun"] = {"ending": {"type": "Failed", "reason": "TFJobFailed", "failure": failure}}
@@ -216,8 +219,8 @@ def test_the_reason_of_a_failed_job_is_that_of_the_recorded_failure(
 
 
 def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: Any) -> None:
-    queued, held, gone = a_job("queued", "Suspended"), a_job("held"), a_job("gone")
-    queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "gpus"
+    queued, held, gone = job("queued", "Suspended"), job("held", *RUNS), job("gone", *RUNS)
+    queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
     held["status"]["conditions"].append({"type": "Held", "status": "True", "reason": "InvalidTFJobSpec"})
     gone["metadata"]["deletionTimestamp"] = ago(1)
     serve(server, queued, held, gone)
@@ -225,9 +228,9 @@ def test_queued_held_and_deleted_jobs_are_shown_as_such(server: Server, rows: An
 
 
 def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Server) -> None:
-    found = [a_job(name, "Suspended") for name in ("w18", "w9", "w21")]
+    found = [job(name, "Suspended") for name in ("w18", "w9", "w21")]
     for body in found:
-        body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+        body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
     serve(server, *found)
     run_list = ("list", f"--kubeconfig={server.kubeconfig}", "-o", "wide")
     assert run(*run_list).stdout.count(" Queued\n") == 3  # there is no Kueue
@@ -255,10 +258,10 @@ def test_of_queued_jobs_list_says_which_never_fit_and_quotes_kueue(server: Serve
 def test_of_queued_jobs_list_says_what_they_wait_for(server: Server) -> None:
     """As recorded beside Kueue: the last state but one of each Workload before it ran again or was deleted."""
     chosen = {"c": -2, "r": -6, "h": 1, "d": -5}
-    found = {name: a_job(name, "Suspended") for name in chosen}
+    found = {name: job(name, "Suspended") for name in chosen}
     workloads = []
     for name, number in chosen.items():
-        found[name]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+        found[name]["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
         body = [each.object for each in kueue("evictions") if f"tfjob-{name}-" in each.object["metadata"]["name"]][
             number
         ]
@@ -279,9 +282,9 @@ def test_of_queued_jobs_list_says_what_they_wait_for(server: Server) -> None:
 
 
 def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Server, rows: Any) -> None:
-    quota, other, mount, old = (a_job(name, "Created") for name in ("quota", "other", "mount", "old"))
-    stuck = [pod("mount", index, **waiting("ContainerCreating")) for index in range(2)]
-    earlier = a_job("old")
+    quota, other, mount, old = (job(name, "Created") for name in ("quota", "other", "mount", "old"))
+    stuck = [pod(f"mount-worker-{index}", **waiting("ContainerCreating")) for index in range(2)]
+    earlier = job("old", *RUNS)
     earlier["metadata"]["uid"] = "another"
     events = [
         event(quota, "FailedCreatePod", 'pods "a" is forbidden: exceeded quota: team, requested: pods=1'),
@@ -297,7 +300,7 @@ def test_what_only_events_tell_is_read_from_events_once_and_only_then(server: Se
     asked = [path.partition("?")[0] for _, path, _, _ in server.asked]
     assert asked == [JOBS, FIRST, PODS, EVENTS]
     server.asked.clear()
-    serve(server, a_job(), pods=[pod(), pod(index=1)])
+    serve(server, job("mnist", *RUNS), pods=[pod("mnist-worker-0"), pod("mnist-worker-1")])
     rows()
     assert not any("/events" in path for _, path, _, _ in server.asked)
 
@@ -306,11 +309,11 @@ def test_pods_that_are_evicted_again_and_again_are_found_by_one_request_if_a_pod
     server: Server, rows: Any
 ) -> None:
     """READY is 2/2 and RESTARTS 0: nothing but the number of creations tells, which are Normal events."""
-    new = pod(index=1)
+    new = pod("mnist-worker-1")
     new["metadata"]["creationTimestamp"] = ago(20)
-    created = event(a_job(), "SuccessfulCreatePod", "Created pod: mnist-worker-1")
+    created = event(job("mnist", *RUNS), "SuccessfulCreatePod", "Created pod: mnist-worker-1")
     created |= {"type": "Normal", "count": 6, "lastTimestamp": ago(20)}
-    serve(server, a_job(), pods=[pod(), new], events=[created])
+    serve(server, job("mnist", *RUNS), pods=[pod("mnist-worker-0"), new], events=[created])
     assert reasons(rows()) == {"mnist": "Recreated:5"}
     asked = [path for _, path, _, _ in server.asked if "/events" in path]
     assert [parse_qs(urlsplit(path).query)["fieldSelector"] for path in asked] == [[job_events.OF_JOBS]]
@@ -321,13 +324,13 @@ def test_pods_that_are_evicted_again_and_again_are_found_by_one_request_if_a_pod
         {"nextRestartTime": ago(21)},
     ):
         server.asked.clear()
-        serve(server, a_job(**explained), pods=[pod(), new], events=[created])
+        serve(server, job("mnist", *RUNS, status=explained), pods=[pod("mnist-worker-0"), new], events=[created])
         rows()
         assert not any("/events" in path for _, path, _, _ in server.asked), explained
 
 
 def test_without_the_right_to_list_pods_the_status_is_shown(server: Server, rows: Any) -> None:
-    body = a_job(restarts=[{"type": "Worker", "index": 0, "inPlace": 3, "replaced": True}])
+    body = job("mnist", *RUNS, status={"restarts": [{"type": "Worker", "index": 0, "inPlace": 3, "replaced": True}]})
     serve(server, body)
     server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
     assert rows()[1] == ["mnist", "Running", "<unknown>", "4", "10m", "10m"]
@@ -335,7 +338,7 @@ def test_without_the_right_to_list_pods_the_status_is_shown(server: Server, rows
 
 def test_jobs_and_pods_are_read_in_chunks(server: Server, rows: Any) -> None:
     """As kubectl does, 500 at once."""
-    for path, one, two in ((JOBS, a_job("a"), a_job("b")), (PODS, pod("a"), pod("b"))):
+    for path, one, two in ((JOBS, job("a", *RUNS), job("b", *RUNS)), (PODS, pod("a-worker-0"), pod("b-worker-0"))):
         server.answers(path, {"metadata": {"continue": "more"}, "items": [one]}, {"metadata": {}, "items": [two]})
     server.answers(EVENTS, {"metadata": {}, "items": []})
     assert [row[:3] for row in rows()[1:]] == [["a", "Running", "1/2"], ["b", "Running", "1/2"]]
@@ -345,14 +348,14 @@ def test_jobs_and_pods_are_read_in_chunks(server: Server, rows: Any) -> None:
 
 def test_a_list_with_a_bound_ends_with_the_page_that_reaches_it(server: Server) -> None:
     """A namespace may have more events than fit into memory."""
-    server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [a_job(), a_job()]})
+    server.answers(EVENTS, {"metadata": {"continue": "more"}, "items": [job("mnist", *RUNS), job("mnist", *RUNS)]})
     with server.session() as session:
         assert len([*islice(session.pages(EVENTS, 3), 9)]) == 2
 
 
 def test_jobs_of_the_first_api_are_listed_below(server: Server, rows: Any) -> None:
-    old = a_job("a") | {"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": [{"replicas": 3}]}}
-    serve(server, a_job("a"))
+    old = job("a", *RUNS) | {"apiVersion": "tensorflow.org/v1alpha1", "spec": {"replicaSpecs": [{"replicas": 3}]}}
+    serve(server, job("a", *RUNS))
     server.answers(FIRST, {"metadata": {}, "items": [old]})
     assert [row[:3] for row in rows()[1:]] == [["a", "Running", "0/2"], ["tfjob.tensorflow.org/a", "Running", "0/3"]]
     assert rows("-o", "name") == [["tfjob.kubeflow.org/a"], ["tfjob.tensorflow.org/a"]]
@@ -370,9 +373,10 @@ def test_a_list_of_nothing_is_reported_on_standard_error(server: Server) -> None
 
 
 def test_each_flag_that_chooses_or_arranges_jobs_changes_what_is_printed(server: Server, rows: Any) -> None:
-    young = a_job("b", "Created", "Failed", age_s=5)
+    young = job("b", "Created", "Failed", age_s=5)
     young["status"]["conditions"][-1]["reason"] = "InvalidTFJobSpec"
-    serve(server, a_job("a"), young, pods=[pod("a", **waiting("CrashLoopBackOff", "Running", 92, exitCode=1))])
+    crashing = pod("a-worker-0", **waiting("CrashLoopBackOff", "Running", 92, exitCode=1))
+    serve(server, job("a", *RUNS), young, pods=[crashing])
     names = [row[0] for row in rows()]
     assert names == ["NAME", "a", "b"]
     assert [row[0] for row in rows("--no-headers")] == ["a", "b"]
@@ -389,14 +393,14 @@ def test_each_flag_that_chooses_or_arranges_jobs_changes_what_is_printed(server:
 
 
 def test_all_namespaces_are_listed_with_theirs(server: Server, rows: Any) -> None:
-    for path, found in (("/apis/kubeflow.org/v1/tfjobs", a_job()), ("/api/v1/pods", pod())):
+    for path, found in (("/apis/kubeflow.org/v1/tfjobs", job("mnist", *RUNS)), ("/api/v1/pods", pod("mnist-worker-0"))):
         server.answers(path, {"metadata": {}, "items": [found]})
     server.answers("/api/v1/events", {"metadata": {}, "items": []})
     assert [row[:4] for row in rows("-A")] == [["NAMESPACE", *HEADER[:3]], ["team", "mnist", "Running", "1/2"]]
 
 
 def test_a_name_that_is_not_there_is_an_error_after_the_others(server: Server) -> None:
-    serve(server, a_job("a"))
+    serve(server, job("a", *RUNS))
     server.answers(f"{JOBS}/gone", {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}, code=404)
     result = server.run("list", "gone", "a", "--no-headers")
     assert (result.exit_code, result.stdout.split()[0]) == (1, "a")
@@ -406,7 +410,7 @@ def test_a_name_that_is_not_there_is_an_error_after_the_others(server: Server) -
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, rows: Any, output: str) -> None:
     """As kubectl does: they are longer than the rest of the object."""
-    body = a_job()
+    body = job("mnist", *RUNS)
     body["metadata"]["managedFields"] = [{"manager": "kubectl"}]
     serve(server, body)
     shown = [str(rows(f"--output={output}", *more)) for more in ((), ("--show-managed-fields",))]
@@ -414,7 +418,7 @@ def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, 
 
 
 def test_json_is_a_list_or_the_one_job_that_was_named(server: Server) -> None:
-    serve(server, a_job("a"), a_job("b", age_s=5))
+    serve(server, job("a", *RUNS), job("b", *RUNS, age_s=5))
     whole = json.loads(server.run("list", "-o", "json", "--sort-by=age").stdout)
     assert [item["metadata"]["name"] for item in whole["items"]] == ["b", "a"]
     assert json.loads(server.run("list", "-o", "json", "a").stdout)["kind"] == "TFJob"
@@ -439,12 +443,13 @@ def test_kubectl_prints_what_has_a_template(mocker: MockerFixture) -> None:
 
 
 def test_a_watch_prints_a_job_whenever_its_row_changes(server: Server, mocker: MockerFixture) -> None:
-    serve(server, a_job(), pods=[pod(), pod(index=1)])
-    crashing, new = pod(**waiting("CrashLoopBackOff", "Running", 92, exitCode=1)), a_job("new", "Created", age_s=5)
+    serve(server, job("mnist", *RUNS), pods=[pod("mnist-worker-0"), pod("mnist-worker-1")])
+    crashing = pod("mnist-worker-0", **waiting("CrashLoopBackOff", "Running", 92, exitCode=1))
+    new = job("new", "Created", age_s=5)
     changed = [
-        (1, "MODIFIED", pod()), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "ADDED", new),
+        (1, "MODIFIED", pod("mnist-worker-0")), (1, "MODIFIED", crashing), (1, "DELETED", crashing), (0, "ADDED", new),
         (0, "MODIFIED", new), (2, "ADDED", event(new, "FailedCreatePod", "exceeded quota")), (0, "DELETED", new),
-        (1, "ADDED", pod("new"))
+        (1, "ADDED", pod("new-worker-0"))
     ]  # fmt: skip
     events = iter((number, {"type": kind, "object": body}) for number, kind, body in changed)
     assert watched(server, mocker, events) == [
@@ -485,13 +490,14 @@ def test_a_watch_that_ends_is_begun_anew_with_what_has_changed(
     server: Server, mocker: MockerFixture, end: Iterator[Any]
 ) -> None:
     """Also with what was deleted meanwhile; nothing is printed twice."""
-    before, after = [a_job(name) for name in ("a", "b", "c")], [a_job("a"), a_job("b", "Succeeded"), a_job("d")]
+    before = [job(name, *RUNS) for name in ("a", "b", "c")]
+    after = [job("a", *RUNS), job("b", "Succeeded"), job("d", *RUNS)]
     serve(server, *before)
     lists = [json.dumps({"metadata": {"resourceVersion": each}, "items": items}).encode() for each, items in
              (("7", before), ("8", after))]  # fmt: skip
     server.responses[JOBS] = [(200, lists[0]), (503, b"{}"), (0, b""), (200, lists[1])]
     mocker.patch("tfjob_operator.cli.commands.list_.warn")
-    changed = (0, {"type": "MODIFIED", "object": a_job("a", "Failed")})
+    changed = (0, {"type": "MODIFIED", "object": job("a", "Failed")})
     rows = watched(server, mocker, end, iter([changed]))
     assert [row[:2] for row in rows] == [
         ["a", "Running"], ["b", "Running"], ["c", "Running"],
@@ -505,7 +511,7 @@ def test_a_watch_that_ends_is_begun_anew_with_what_has_changed(
 def test_a_watch_of_one_name_goes_on_after_the_job_was_deleted_and_created_again(
     server: Server, mocker: MockerFixture
 ) -> None:
-    serve(server, a_job())
+    serve(server, job("mnist", *RUNS))
     of_name = f"{JOBS}?limit=500&fieldSelector=metadata.name%3Dmnist"
     server.answers(of_name, *({"metadata": {}, "items": items} for items in ([], [job(uid="another")])))
     options = ["mnist", "--output=name"]
@@ -516,9 +522,9 @@ def test_a_watch_of_one_name_goes_on_after_the_job_was_deleted_and_created_again
 
 def test_a_watch_begins_where_the_lists_end_and_a_refusal_ends_it(server: Server, mocker: MockerFixture) -> None:
     mocker.patch("time.sleep")
-    serve(server, a_job())
+    serve(server, job("mnist", *RUNS))
     server.answers(PODS, {"message": "no", "reason": "Forbidden"}, code=403)
-    lines = [{"type": "MODIFIED", "object": a_job("b")}, {"type": "ERROR", "object": {"message": "too old"}}]
+    lines = [{"type": "MODIFIED", "object": job("b", *RUNS)}, {"type": "ERROR", "object": {"message": "too old"}}]
     watched = "".join(json.dumps(each) + "\n" for each in lines).encode()
     server.responses[f"{JOBS}?resourceVersion=7&watch=true"] = [
         (200, watched), (200, watched), (403, b'{"message": "no", "reason": "Forbidden"}')

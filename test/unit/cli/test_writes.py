@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,15 +31,12 @@ MISSING = refusal(404, "NotFound")
 CONFLICT = refusal(409, "Conflict")
 
 
-def a_job(*, suspend: bool = False, size: int = 2, generation: int = 1, version: str = "7", **meta: Any) -> Any:
-    spec = wanting(Worker=size) | {"runPolicy": {"suspend": suspend}}
-    return job("mnist", "Running", spec=spec, generation=generation, resourceVersion=version, **meta)
-
-
-RUNNING, SUSPENDED = a_job(), a_job(suspend=True, generation=2, version="9")
-LATER = a_job(version="8")
+SPEC = wanting(Worker=2) | {"runPolicy": {"suspend": False}}
+a_job = partial(job, "mnist", "Running", spec=SPEC, generation=1)
+RUNNING, LATER = a_job(), a_job(resourceVersion="8")
 """The operator has written its status meanwhile."""
-EDITED = a_job(generation=2, version="8", size=3)
+SUSPENDED = a_job(spec=SPEC | {"runPolicy": {"suspend": True}}, generation=2, resourceVersion="9")
+EDITED = a_job(spec=SPEC | wanting(Worker=3), generation=2, resourceVersion="8")
 TOOK_EFFECT = "; the request took effect"
 SENT_AGAIN = "; the request did not take effect and is sent again"
 UNKNOWN = "; the request may have taken effect: see kubectl"
@@ -107,7 +105,7 @@ def test_a_patch_whose_effect_is_unknown_is_an_error_with_a_command_to_look(
 
 
 def requested(value: str | None, version: str = "8") -> Any:
-    made = a_job(version=version)
+    made = a_job(resourceVersion=version)
     made["metadata"]["annotations"] = {ANNOTATION_RESTART: value} if value else None
     made["status"]["observedRestartRequest"] = value
     return made
@@ -147,7 +145,7 @@ def test_a_restart_is_requested_for_later_than_the_last_one_of_a_user_whose_cloc
 
 def created(age_s: float = -3600.0, image: str = "x") -> Any:
     """The job as the server has it. A new one is younger than this module, which is imported before a test begins."""
-    made = a_job(size=1)
+    made = a_job()
     time = datetime.now(UTC) - timedelta(seconds=age_s)
     made["metadata"]["creationTimestamp"] = f"{time:%Y-%m-%dT%H:%M:%SZ}"
     container = {"name": "tensorflow", "image": image}

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from fakes.objects import changed
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal, Step, condition_of
 from hack.hollow_node.objects import ContainerSpec, ContainerStatus, HollowMeta, HollowPod, HollowSpec, HollowStatus
@@ -29,20 +29,18 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def make_pod(run: str = "1s:0", *containers: str, init: str = "", on_stop: str = "0s:143", **spec: Any) -> HollowPod:
-    """A Never pod with a container `main`, perhaps others, and perhaps an init container."""
-    runs = {f"c{number}": text for number, text in enumerate((run, *containers))}
-    texts = {f"run.{name}": text for name, text in (runs | ({"init": init} if init else {})).items()}
-    annotations = {PREFIX + key: text for key, text in (texts | {"on-stop": on_stop}).items()}
-    return HollowPod(
-        metadata=HollowMeta(name="p", namespace="ns", uid="u", annotations=annotations, generation=1),
-        spec=HollowSpec(
-            restart_policy="Never",
-            containers=[ContainerSpec(name=name, image="img") for name in runs],
-            init_containers=[ContainerSpec(name="init")] if init else None,
-            **spec,
-        ),
-    )
+def scripted(pod: HollowPod, c0: str = "1s:0", *, on_stop: str = "0s:143", **runs: str) -> HollowPod:
+    """The pod whose containers run like this, by name."""
+    texts = {f"run.{name}": text for name, text in (runs | {"c0": c0}).items()} | {"on-stop": on_stop}
+    return changed(pod, metadata__annotations={PREFIX + key: text for key, text in texts.items()})
+
+
+FIRST, SECOND = (ContainerSpec(name=name, image="img") for name in ("c0", "c1"))
+META = HollowMeta(name="p", namespace="ns", uid="u", generation=1)
+POD = scripted(HollowPod(metadata=META, spec=HollowSpec(restart_policy="Never", containers=[FIRST])))
+"""A Never pod that runs for a second."""
+PAIR = changed(POD, spec__containers=[FIRST, SECOND])
+WITH_INIT = changed(POD, spec__init_containers=[ContainerSpec(name="init")])
 
 
 def deleted(pod: HollowPod, second: float) -> HollowPod:
@@ -92,7 +90,7 @@ def last(pod: HollowPod, place: Place = PLACE) -> HollowStatus:
 def test_a_pod_is_initialized_when_its_init_containers_are_done() -> None:
     """Initialized, and the readiness of init containers, follow their success."""
     told = []
-    for status in life(make_pod(init="1s:0")):
+    for status in life(scripted(WITH_INIT, init="1s:0")):
         initialized = condition_of(status.conditions, "Initialized")
         assert initialized is not None
         told.append((initialized.status, initialized.message, [c.ready for c in status.init_container_statuses or ()]))
@@ -103,7 +101,7 @@ def test_a_pod_is_initialized_when_its_init_containers_are_done() -> None:
 @pytest.mark.parametrize(("place", "sandbox"), [(OLD_PLACE, set()), (PLACE, {"PodReadyToStartContainers"})])
 def test_the_status_of_a_running_pod_is_complete(place: Place, sandbox: set[str]) -> None:
     """It has all that `kubectl describe pod` prints about a healthy pod."""
-    status = next(life(make_pod(), place))
+    status = next(life(POD, place))
     assert (status.host_ip, status.pod_ip, status.start_time) == (PLACE.host_ip, PLACE.pod_ip, START)
     always = {"PodScheduled", "Initialized", "Ready", "ContainersReady"}
     assert {c.type: c.status for c in status.conditions or ()} == dict.fromkeys(always | sandbox, "True")
@@ -115,18 +113,18 @@ def test_the_status_of_a_running_pod_is_complete(place: Place, sandbox: set[str]
 
 def test_a_pod_has_an_address_from_its_sandbox_on_and_keeps_it() -> None:
     """Even if the node would assign another one now; with hostNetwork it is the node's."""
-    assert last(make_pod("never-start")).pod_ip == ""
-    assert last(make_pod("image-pull-back-off")).pod_ip == PLACE.pod_ip
+    assert last(scripted(POD, "never-start")).pod_ip == ""
+    assert last(scripted(POD, "image-pull-back-off")).pod_ip == PLACE.pod_ip
     elsewhere = dataclasses.replace(OLD_PLACE, pod_ip="10.244.9.9")
-    step = look(make_pod(), next(life(make_pod())), 1, elsewhere)
+    step = look(POD, next(life(POD)), 1, elsewhere)
     assert (step.status.phase, step.status.pod_ip) == ("Succeeded", PLACE.pod_ip)
-    assert last(make_pod(host_network=True)).pod_ip == PLACE.host_ip
+    assert last(changed(POD, spec__host_network=True)).pod_ip == PLACE.host_ip
 
 
 @pytest.mark.parametrize("place", [OLD_PLACE, PLACE], ids=["oldest", "newest"])
 def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed(place: Place) -> None:
     """The node controller sets the condition, the taint manager deletes the pod after 300 s; the kubelet is silent."""
-    pod = make_pod("1s:node-lost")
+    pod = scripted(POD, "1s:node-lost")
     status = last(pod, place)
     ready = condition_of(status.conditions, "Ready")
     assert ready is not None
@@ -141,28 +139,28 @@ def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed(p
 @pytest.mark.parametrize("run", ["forever", "never-start", "image-pull-back-off"])
 def test_a_pod_that_never_ends_by_itself_ends_at_its_own_deadline(run: str) -> None:
     """It counts from the start of the pod, at which nothing else is due."""
-    status = last(make_pod(run, active_deadline_seconds=5))
+    status = last(scripted(changed(POD, spec__active_deadline_seconds=5), run))
     assert (status.phase, status.reason, status.start_time) == ("Failed", "DeadlineExceeded", START)
 
 
 def test_a_run_without_end_is_over_when_its_annotation_says_so() -> None:
     """So a test can end a job when it is done with it, without guessing how long that takes."""
-    rest = life(make_pod("0s:0"), status=next(life(make_pod("forever"))), start=50)
+    rest = life(scripted(POD, "0s:0"), status=next(life(scripted(POD, "forever"))), start=50)
     assert [words(status) for status in rest] == ["Running Completed(0)", "Succeeded Completed(0)"]
 
 
 @pytest.mark.parametrize(
     ("minor", "pod", "told"),
     [
-        (22, make_pod("never-start"), "Pending ContainerCreating"),
-        (25, make_pod("never-start"), "Pending ContainerStatusUnknown(137)"),
-        (26, make_pod("never-start"), "Pending ContainerStatusUnknown(137)"),
-        (27, make_pod("never-start"), "Failed ContainerStatusUnknown(137)"),
-        (25, make_pod("forever", "image-pull-back-off"), "Pending Error(143) ContainerStatusUnknown(137)"),
-        (26, make_pod("forever", "image-pull-back-off"), "Pending Error(143) ContainerStatusUnknown(137)"),
-        (26, make_pod(init="never-start"), "Pending PodInitializing"),
-        (26, make_pod("forever", on_stop="lost"), "Failed ContainerCreating"),
-        (27, make_pod("forever", on_stop="lost"), "Failed ContainerStatusUnknown(137)"),
+        (22, scripted(POD, "never-start"), "Pending ContainerCreating"),
+        (25, scripted(POD, "never-start"), "Pending ContainerStatusUnknown(137)"),
+        (26, scripted(POD, "never-start"), "Pending ContainerStatusUnknown(137)"),
+        (27, scripted(POD, "never-start"), "Failed ContainerStatusUnknown(137)"),
+        (25, scripted(PAIR, "forever", c1="image-pull-back-off"), "Pending Error(143) ContainerStatusUnknown(137)"),
+        (26, scripted(PAIR, "forever", c1="image-pull-back-off"), "Pending Error(143) ContainerStatusUnknown(137)"),
+        (26, scripted(WITH_INIT, init="never-start"), "Pending PodInitializing"),
+        (26, scripted(POD, "forever", on_stop="lost"), "Failed ContainerCreating"),
+        (27, scripted(POD, "forever", on_stop="lost"), "Failed ContainerStatusUnknown(137)"),
     ],
 )
 def test_a_deleted_pod_ends_as_its_age_has_it(minor: int, pod: HollowPod, told: str) -> None:
@@ -178,7 +176,7 @@ def test_a_deleted_pod_ends_as_its_age_has_it(minor: int, pod: HollowPod, told: 
 @pytest.mark.parametrize(("minor", "intro"), [(22, "Pod the"), (25, "Pod the"), (26, "Pod was rejected: the")])
 def test_a_rejection_says_so_since_1_26(minor: int, intro: str) -> None:
     """M4, REJECTIONS_SAY_SO: before, only the reason shows it, not the message."""
-    (status,) = life(make_pod("rejected:OutOfpods"), place_of(minor))
+    (status,) = life(scripted(POD, "rejected:OutOfpods"), place_of(minor))
     assert words(status) == "Failed OutOfpods"
     assert status.message.startswith(intro)
 
@@ -186,16 +184,16 @@ def test_a_rejection_says_so_since_1_26(minor: int, intro: str) -> None:
 @pytest.mark.parametrize(("minor", "told"), [(21, ""), (22, " Error(137)"), (25, " Error(137)"), (26, " Error(137)")])
 def test_the_containers_of_an_evicted_pod_are_reported_since_1_22(minor: int, told: str) -> None:
     """M10, EVICTED_MAY_SUCCEED; its condition came with DISRUPTION_TARGET in 1.26."""
-    status = last(make_pod("1s:evicted", on_stop="2s:0"), place_of(minor))
+    status = last(scripted(POD, "1s:evicted", on_stop="2s:0"), place_of(minor))
     assert words(status) == f"Failed Evicted{told}"
     assert (condition_of(status.conditions, "DisruptionTarget") is not None) == (minor == 26)
 
 
 def test_a_generation_that_was_seen_is_reported() -> None:
     """KEP-5067: if the kubelet's version knows the field."""
-    running, old = next(life(make_pod("forever"))), next(life(make_pod("forever"), OLD_PLACE))
+    running, old = next(life(scripted(POD, "forever"))), next(life(scripted(POD, "forever"), OLD_PLACE))
     assert (running.observed_generation, old.observed_generation) == (1, 0)
-    going = life(deleted(make_pod("forever"), 10), status=running, start=10)
+    going = life(deleted(scripted(POD, "forever"), 10), status=running, start=10)
     assert [(status.observed_generation, status.phase) for status in going] == [(2, "Running"), (2, "Failed")]
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from fakes.objects import changed
 from hack.hollow_node.objects import (
     Condition,
     ContainerSpec,
@@ -79,18 +80,20 @@ class Rig:
         return PodRunner(cast("RestClient", self.client), scheduler, Timing(scale=1.0), self.clock, kubernetes)
 
 
-def make_pod(run: str = "1s:0", *, uid: str = "u1", node: str = "hollow-node", owner: str = "job") -> HollowPod:
-    """A Never pod `ns/p` with one container `main`."""
-    owners = (OwnerReference(kind="TFJob", name="j", uid=owner, controller=True),) if owner else None
-    meta = HollowMeta(name="p", namespace="ns", uid=uid, annotations={RUN: run}, owner_references=owners)
-    spec = HollowSpec(node_name=node, restart_policy="Never", containers=[ContainerSpec(name="main")])
-    return HollowPod(metadata=meta, spec=spec)
+OWNER = OwnerReference(kind="TFJob", name="j", uid="job", controller=True)
+POD = HollowPod(
+    metadata=HollowMeta(name="p", namespace="ns", uid="u1", annotations={RUN: "1s:0"}, owner_references=(OWNER,)),
+    spec=HollowSpec(node_name="hollow-node", restart_policy="Never", containers=[ContainerSpec(name="main")]),
+)
+"""It runs for a second, on our node."""
+UNBOUND = changed(POD, spec__node_name="")
+FAILS_FIRST = changed(POD, metadata__annotations={RUN: "1s:137, 1s:0"})
 
 
 async def test_a_pod_without_a_node_is_bound_to_ours() -> None:
     """The scheduler's part: one call, with the pod's UID."""
     rig = Rig()
-    assert await rig.runner().sync(make_pod(node="")) is None
+    assert await rig.runner().sync(UNBOUND) is None
     assert rig.client.take() == [
         (
             "create bindings",
@@ -107,11 +110,11 @@ async def test_a_pod_without_a_node_is_bound_to_ours() -> None:
 async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None:
     """It does not interfere with real nodes or a gang scheduler."""
     rig = Rig()
-    strange = make_pod(node="")
+    strange = UNBOUND
     strange = replace(strange, spec=replace(strange.spec, scheduler_name="volcano"))
-    gated = make_pod(node="")
+    gated = UNBOUND
     gated = replace(gated, spec=replace(gated.spec, scheduling_gates=({"name": "kueue.x-k8s.io/admission"},)))
-    for pod in (make_pod(node="other"), strange, gated):
+    for pod in (changed(POD, spec__node_name="other"), strange, gated):
         assert await rig.runner().sync(pod) is None
     assert rig.client.take() == []
 
@@ -119,7 +122,7 @@ async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None
 async def test_a_pod_without_room_is_reported_once_and_tried_again() -> None:
     """By the condition and the event of kube-scheduler; again only if the message changes."""
     rig = Rig(pods="0")
-    runner, waiting = rig.runner(), make_pod(node="")
+    runner, waiting = rig.runner(), UNBOUND
     assert await runner.sync(waiting) is None
     (patched, condition), (created, event) = rig.client.take()
     message = (
@@ -145,9 +148,9 @@ async def test_a_binding_that_failed_leaves_no_pod_on_the_node() -> None:
     runner = rig.runner()
     rig.client.failure = ServerError(Status(code=500))
     with pytest.raises(ServerError):
-        await runner.sync(make_pod(node=""))
+        await runner.sync(UNBOUND)
     rig.client.failure = None
-    await runner.sync(make_pod(node=""))
+    await runner.sync(UNBOUND)
     assert [what for what, _ in rig.client.take()] == ["create bindings"]
 
 
@@ -155,9 +158,9 @@ async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:
     """With a thousand pods, API requests are the bottleneck."""
     rig = Rig()
     runner = rig.runner(OLDEST)
-    assert await runner.sync(make_pod()) == 1.0
+    assert await runner.sync(POD) == 1.0
     rig.clock.step(1.0)
-    assert await runner.sync(make_pod()) is None
+    assert await runner.sync(POD) is None
     calls = rig.client.take()
     assert [what for what, _ in calls] == ["patch p status", "patch p status"]
     first, second = (cast("dict[str, dict[str, object]]", body) for _, body in calls)
@@ -171,11 +174,11 @@ async def test_since_containers_end_before_the_phase_the_end_costs_two_reports()
     """M1: kubernetes PR 108366; there are no more reports than these."""
     rig = Rig()
     runner = rig.runner()
-    await runner.sync(make_pod())
+    await runner.sync(POD)
     rig.clock.step(1.0)
-    assert await runner.sync(make_pod()) == 1.3
+    assert await runner.sync(POD) == 1.3
     rig.clock.step(1.3)
-    assert await runner.sync(make_pod()) is None
+    assert await runner.sync(POD) is None
     calls = [cast("dict[str, dict[str, object]]", body)["status"] for _, body in rig.client.take()]
     assert [sorted(status) for status in calls[1:]] == [["conditions", "containerStatuses"], ["conditions", "phase"]]
 
@@ -184,9 +187,9 @@ async def test_a_stale_cache_makes_the_node_repeat_nothing() -> None:
     """The node remembers its own report until the cache shows it."""
     rig = Rig()
     runner = rig.runner()
-    await runner.sync(make_pod())
+    await runner.sync(POD)
     rig.client.take()
-    assert await runner.sync(make_pod()) == 1.0
+    assert await runner.sync(POD) == 1.0
     assert rig.client.take() == []
 
 
@@ -195,7 +198,7 @@ async def test_another_pod_of_the_same_name_begins_a_life_of_its_own() -> None:
     rig = Rig()
     runner = rig.runner()
     for uid in ("u1", "u2"):
-        assert await runner.sync(make_pod(uid=uid)) == 1.0
+        assert await runner.sync(changed(POD, metadata__uid=uid)) == 1.0
         ((_, body),) = rig.client.take()
         assert body["metadata"] == {"uid": uid}
         assert cast("dict[str, object]", body["status"])["phase"] == "Running"
@@ -207,9 +210,9 @@ async def test_a_report_that_failed_is_made_again() -> None:
     runner = rig.runner()
     rig.client.failure = ServerError(Status(code=500))
     with pytest.raises(ServerError):
-        await runner.sync(make_pod())
+        await runner.sync(POD)
     rig.client.failure = None
-    assert await runner.sync(make_pod()) == 1.0
+    assert await runner.sync(POD) == 1.0
     assert [what for what, _ in rig.client.take()] == ["patch p status"]
 
 
@@ -217,16 +220,16 @@ async def test_a_pod_that_is_gone_is_no_failure() -> None:
     """It was force-deleted, and the cache will show that."""
     rig = Rig()
     rig.client.failure = NotFoundError(Status(code=404))
-    assert await rig.runner().sync(make_pod()) is None
+    assert await rig.runner().sync(POD) is None
 
 
 async def test_the_end_of_a_deleted_pod_is_reported_and_then_confirmed() -> None:
     """The kubelet's last request is a DELETE with grace 0, and the pod's UID as precondition."""
     rig = Rig()
     runner = rig.runner()
-    await runner.sync(make_pod("forever"))
+    await runner.sync(changed(POD, metadata__annotations={RUN: "forever"}))
     rig.client.take()
-    pod = make_pod("forever")
+    pod = changed(POD, metadata__annotations={RUN: "forever"})
     gone = replace(pod.metadata, deletion_timestamp=EPOCH + timedelta(seconds=30), deletion_grace_period_seconds=30)
     await runner.sync(replace(pod, metadata=gone))
     calls = rig.client.take()
@@ -237,15 +240,15 @@ async def test_the_end_of_a_deleted_pod_is_reported_and_then_confirmed() -> None
 async def binding_of_successor(rig: Rig, runner: PodRunner, pod: HollowPod) -> object:
     """The annotations that the runner gives the next pod of the same name and controller."""
     rig.client.take()
-    owner = (pod.metadata.owner_references or [OwnerReference()])[0].uid
-    await runner.sync(make_pod("1s:137, 1s:0", uid="next", node="", owner=owner))
+    owners = pod.metadata.owner_references
+    await runner.sync(changed(FAILS_FIRST, metadata__uid="next", metadata__owner_references=owners, spec__node_name=""))
     ((_, body),) = rig.client.take()
     return cast("dict[str, dict[str, object]]", body)["metadata"].get("annotations")
 
 
 async def test_a_list_of_runs_goes_on_in_a_pod_that_was_created_again() -> None:
     """A controller deletes the failed pod and recreates it: the new pod's run is the second of the list."""
-    rig, pod = Rig(), make_pod("1s:137, 1s:0")
+    rig, pod = Rig(), FAILS_FIRST
     runner = rig.runner()
     await runner.sync(pod)
     assert await binding_of_successor(rig, runner, pod) == {RUNS_BEFORE: '{"main":1}'}
@@ -256,7 +259,7 @@ async def test_a_list_of_runs_goes_on_in_a_pod_that_was_created_again() -> None:
 
 async def test_a_restarted_node_reads_the_history_from_the_pod_that_is_there() -> None:
     """The pod itself has all that matters; restarts in place count too."""
-    rig, pod = Rig(), make_pod("1s:137, 1s:0")
+    rig, pod = Rig(), FAILS_FIRST
     meta = replace(pod.metadata, annotations={RUN: "1s:137, 1s:0", RUNS_BEFORE: '{"main":3}'})
     status = HollowStatus(phase="Failed", container_statuses=[ContainerStatus(name="main", restart_count=2)])
     runner = rig.runner()
@@ -264,13 +267,15 @@ async def test_a_restarted_node_reads_the_history_from_the_pod_that_is_there() -
     assert await binding_of_successor(rig, runner, pod) == {RUNS_BEFORE: '{"main":6}'}
 
 
-@pytest.mark.parametrize("pod", [make_pod("1s:137, 1s:0", owner=""), make_pod("1s:137, 1s:0", owner="other-job")])
-async def test_a_pod_of_nobody_or_of_another_owner_has_no_successor(pod: HollowPod) -> None:
+@pytest.mark.parametrize(("before", "now"), [(None, None), ((changed(OWNER, uid="other-job"),), (OWNER,))])
+async def test_a_pod_of_nobody_or_of_another_owner_has_no_successor(
+    before: tuple[OwnerReference] | None, now: tuple[OwnerReference] | None
+) -> None:
     """A user who deletes a bare pod and recreates it wants its script from the start."""
     rig = Rig()
     runner = rig.runner()
-    await runner.sync(pod)
-    successor = make_pod(owner="" if not pod.metadata.owner_references else "job")
+    await runner.sync(changed(FAILS_FIRST, metadata__owner_references=before))
+    successor = changed(FAILS_FIRST, metadata__owner_references=now)
     assert await binding_of_successor(rig, runner, successor) is None
 
 

@@ -1,5 +1,6 @@
 """The hollow node as scheduler: the node of a pod, and the words for one that fits nowhere, beside those of kube-scheduler."""
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +12,8 @@ from hack.hollow_node.node import NodeSpec, parse_nodes
 from hack.hollow_node.objects import HollowNodeObject, HollowPod
 from hack.hollow_node.scheduling import Scheduler, Unschedulable
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from hack.objects import an_object, decoding
+from tfjob_operator.api.core import PODS
 
 REPORTED: Final = {
     "an affinity": "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to"
@@ -55,10 +58,7 @@ def node(spec: NodeSpec, *, cordoned: bool = False) -> HollowNodeObject:
     return msgspec.convert(content, HollowNodeObject)
 
 
-def pod(spec: dict[str, Any], name: str = "p", phase: str = "Pending") -> HollowPod:
-    """A pod as the API server has it."""
-    content = {"kind": "Pod", "metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {"phase": phase}}
-    return msgspec.convert(content, HollowPod)
+pod = decoding(partial(an_object, PODS, namespace="ns"), HollowPod)
 
 
 def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
@@ -68,7 +68,7 @@ def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
     for spec in nodes:
         made.observe_node(node(spec, cordoned=spec.name in case.cordoned))
     for place, running in case.running.items():
-        made.observe(pod({**running, "nodeName": place}, f"on-{place}"))
+        made.observe(pod(f"on-{place}", {**running, "nodeName": place}))
     return made
 
 
@@ -76,20 +76,20 @@ def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
 def test_a_pod_that_fits_nowhere_gets_the_words_of_the_recorded_scheduler(name: str) -> None:
     """Each reason alone, and several on one node and on different nodes."""
     case = CASES[name]
-    assert scheduler(case, OLDEST).place(pod(case.pod)) == Unschedulable(texts("1.20.2", "scheduling")[name])
+    assert scheduler(case, OLDEST).place(pod("p", case.pod)) == Unschedulable(texts("1.20.2", "scheduling")[name])
 
 
 @pytest.mark.parametrize("name", REPORTED)
 def test_the_newest_scheduler_also_explains_preemption(name: str) -> None:
     """It names neither taints nor their values."""
     case = _REPORTED_CASES[name]
-    assert scheduler(case).place(pod(case.pod)) == Unschedulable(REPORTED[name])
+    assert scheduler(case).place(pod("p", case.pod)) == Unschedulable(REPORTED[name])
 
 
 def test_between_the_two_taints_are_named_in_short() -> None:
     """1.24 to 1.33."""
     case = CASES["gpus on two pools"]
-    assert scheduler(case, Kubernetes(30)).place(pod(case.pod)) == Unschedulable(
+    assert scheduler(case, Kubernetes(30)).place(pod("p", case.pod)) == Unschedulable(
         "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {spot: }, 2 node(s) had"
         " untolerated taint {gpu: true}. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
     )
@@ -109,39 +109,39 @@ def test_between_the_two_taints_are_named_in_short() -> None:
 )
 def test_a_pod_gets_a_node_that_it_tolerates_and_selects(spec: dict[str, Any], places: set[str]) -> None:
     """Of those, one with the fewest pods."""
-    assert scheduler(Case(ALL, {})).place(pod(spec)) in places
+    assert scheduler(Case(ALL, {})).place(pod("p", spec)) in places
 
 
 def test_pods_are_spread_and_give_their_room_back_when_they_end() -> None:
     """A pod counts from its binding on, before the cache shows it there; and at most once."""
     made, spec = scheduler(Case("[{name: a, count: 2, allocatable: {cpu: 2}}]", {})), asks(cpu="2")
-    first, second = made.place(pod(spec, "first")), made.place(pod(spec, "second"))
+    first, second = made.place(pod("first", spec)), made.place(pod("second", spec))
     assert {first, second} == {"a-0", "a-1"}
-    assert not made.observe(pod({**spec, "nodeName": first}, "first", "Running"))
-    assert isinstance(made.place(pod(spec, "third")), Unschedulable)
-    assert made.observe(pod({**spec, "nodeName": first}, "first", "Succeeded"))
-    assert not made.observe(pod({**spec, "nodeName": first}, "first", "Succeeded"))
-    assert made.place(pod(spec, "third")) == first
+    assert not made.observe(pod("first", {**spec, "nodeName": first}, {"phase": "Running"}))
+    assert isinstance(made.place(pod("third", spec)), Unschedulable)
+    assert made.observe(pod("first", {**spec, "nodeName": first}, {"phase": "Succeeded"}))
+    assert not made.observe(pod("first", {**spec, "nodeName": first}, {"phase": "Succeeded"}))
+    assert made.place(pod("third", spec)) == first
     assert made.forget("ns/second")
-    assert made.place(pod(spec, "fourth")) == second
+    assert made.place(pod("fourth", spec)) == second
 
 
 def test_a_node_about_which_nothing_is_said_has_whatever_pods_request() -> None:
     """Also what no node is likely to have; its taints are heeded all the same."""
     made = Scheduler(["a"], NEWEST, roomy=True)
     made.observe_node(node(NodeSpec("a")))
-    assert made.place(pod(asks(cpu="1000000", nvidia_gpu="1"))) == "a"
+    assert made.place(pod("p", asks(cpu="1000000", nvidia_gpu="1"))) == "a"
 
 
 def test_a_node_that_is_gone_takes_no_pods() -> None:
     """And one that comes again does, with those that still count there."""
     made, spec = scheduler(Case("[{name: a, allocatable: {cpu: 2}}]", {})), asks(cpu="2")
-    assert made.place(pod(spec, "first")) == "a"
+    assert made.place(pod("first", spec)) == "a"
     made.forget_node("a")
-    assert made.place(pod(spec, "second")) == Unschedulable("no nodes available to schedule pods")
+    assert made.place(pod("second", spec)) == Unschedulable("no nodes available to schedule pods")
     made.observe_node(node(NodeSpec("a", allocatable={"cpu": "3"})))
-    assert isinstance(made.place(pod(spec, "second")), Unschedulable)
-    assert made.place(pod(asks(cpu="1"), "second")) == "a"
+    assert isinstance(made.place(pod("second", spec)), Unschedulable)
+    assert made.place(pod("second", asks(cpu="1"))) == "a"
 
 
 @pytest.mark.parametrize(

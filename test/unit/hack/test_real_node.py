@@ -4,6 +4,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,18 @@ from pytest_mock import MockerFixture
 
 from hack.control_plane import ControlPlaneError
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from hack.objects import an_object
 from hack.real_node import machine, node, sandbox
 from hack.real_node.dns import hosts
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
+from tfjob_operator.api.core import SERVICES
 
 PLACES = Path("/node")
 
 
-def service(name: str, cluster_ip: str) -> Any:
-    """A service in the namespace `a`."""
-    return {"metadata": {"name": name, "namespace": "a"}, "spec": {"clusterIP": cluster_ip} if cluster_ip else {}}
+service = partial(an_object, SERVICES, namespace="a")
+HEADLESS = {"clusterIP": "None"}
 
 
 def endpoints(name: str, **hostnames: str) -> Any:
@@ -33,7 +35,8 @@ def endpoints(name: str, **hostnames: str) -> Any:
 
 def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() -> None:
     """A service that has neither gets no name at all."""
-    services = [service("ps-0", "None"), service("web", "10.96.0.7"), service("gone", "None"), service("outside", "")]
+    web = service("web", {"clusterIP": "10.96.0.7"})
+    services = [service("ps-0", HEADLESS), web, service("gone", HEADLESS), service("outside", {})]
     assert hosts(services, [endpoints("ps-0", _9="", _8=""), endpoints("web", _3="")]) == (
         "10.244.0.8 ps-0.a.svc.cluster.local\n10.244.0.9 ps-0.a.svc.cluster.local\n10.96.0.7 web.a.svc.cluster.local\n"
     )
@@ -41,7 +44,7 @@ def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() ->
 
 def test_a_pod_whose_subdomain_is_a_headless_service_has_a_name_below_it() -> None:
     """As every DNS of a cluster has it; jobs with a shared network rely on it."""
-    assert hosts([service("job", "None")], [endpoints("job", _9="job-worker-0")]) == (
+    assert hosts([service("job", HEADLESS)], [endpoints("job", _9="job-worker-0")]) == (
         "10.244.0.9 job-worker-0.job.a.svc.cluster.local\n10.244.0.9 job.a.svc.cluster.local\n"
     )
 

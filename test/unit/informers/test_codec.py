@@ -3,11 +3,13 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
+from hack.objects import an_object
 from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.meta import JSON, ObjectMeta, Resource, Struct
@@ -52,10 +54,7 @@ def test_a_type_whose_objects_could_be_changed_in_the_cache_is_refused() -> None
         Codec(JOBS, Leaky)
 
 
-def job(name: str, workers: object = 1, version: str = "5") -> dict[str, object]:
-    """A job as the server sends it."""
-    metadata = {"name": name, "namespace": "ns", "resourceVersion": version}
-    return {"kind": "Job", "metadata": metadata, "spec": {"workers": workers}}
+job = partial(an_object, JOBS, spec={"workers": 1}, namespace="ns", resourceVersion="5")
 
 
 def page(*items: JSON, kind: str = "JobList", **metadata: str) -> bytes:
@@ -100,8 +99,10 @@ async def test_a_page_is_decoded_with_its_version_and_token() -> None:
 async def test_a_poisoned_object(hook: Callable[[bytes, Exception], Job] | None, names: list[str], error: str) -> None:
     """B01: one job with a wrong type must not block all jobs"""
     codec = Codec(JOBS, Job, on_undecodable=hook)
-    decoded = await codec.decode_page(page(job("a"), job("poison", "three", "7"), job("b")))
-    event = codec.decode_event(line("MODIFIED", job("poison", [])))
+    decoded = await codec.decode_page(
+        page(job("a"), job("poison", spec={"workers": "three"}, resourceVersion="7"), job("b"))
+    )
+    event = codec.decode_event(line("MODIFIED", job("poison", spec={"workers": []})))
     assert [item.metadata.name for item in decoded.items] == names
     if hook is keep_as_invalid:
         assert isinstance(event, Modified)
@@ -155,7 +156,7 @@ async def test_what_fits_nowhere_is_handed_on_in_a_depth_that_can_be_read() -> N
     [
         pytest.param(page(kind="Table"), id="a table"),
         pytest.param(page(kind="Status"), id="a status"),
-        pytest.param(page(job("a", "three"), kind="Table"), id="a table read the careful way"),
+        pytest.param(page(job("a", spec={"workers": "three"}), kind="Table"), id="a table read the careful way"),
         pytest.param(b"{}", id="nothing"),
         pytest.param(b"", id="empty"),
         pytest.param(b"<html>502</html>", id="a load balancer"),
@@ -173,7 +174,7 @@ async def test_a_large_page_is_decoded_in_pieces_with_the_loop_running_in_betwee
     """A list of ten thousand must not hold up everything else"""
     count_items = 3 * PIECE
     padding = "x" * (ONE_PASS_BYTES // count_items + 1)
-    body = page(*[job(f"j{number}", version=padding) for number in range(count_items)])
+    body = page(*[job(f"j{number}", resourceVersion=padding) for number in range(count_items)])
     decoded, turns = await turns_during(Codec(JOBS, Job).decode_page(body))
     assert [item.metadata.name for item in decoded.items] == [f"j{number}" for number in range(count_items)]
     assert turns >= 3
@@ -181,7 +182,7 @@ async def test_a_large_page_is_decoded_in_pieces_with_the_loop_running_in_betwee
 
 A = Job(metadata=ObjectMeta(name="a", namespace="ns", resource_version="5"), spec=JobSpec(workers=1))
 MANAGED = job("a") | {"status": {"phase": "Running"}}
-MANAGED["metadata"] = MANAGED["metadata"] | {"managedFields": [{"manager": "kubectl"}]}  # type: ignore[operator]
+MANAGED["metadata"] = MANAGED["metadata"] | {"managedFields": [{"manager": "kubectl"}]}
 NOTHING_YET = {"kind": "Job", "metadata": {"resourceVersion": "77", "creationTimestamp": None}, "spec": {}}
 END = {"resourceVersion": "253", "annotations": {"k8s.io/initial-events-end": "true"}}
 OTHER = {"resourceVersion": "253", "annotations": {"k8s.io/initial-events-end": "false"}}
@@ -244,7 +245,7 @@ def names_of(kind: type[Job], *blocks: bytes) -> list[str]:
 @pytest.mark.parametrize("kind", [Job, KnownJob])
 def test_a_block_of_changes_is_decoded_at_once_and_one_of_all_sorts_line_by_line(kind: type[Job]) -> None:
     """RF-10, RF-12, B01: whatever stands beside them, good events arrive, in their order, up to an error."""
-    added, poisoned = line("ADDED", job("a")), line("MODIFIED", job("bad", workers="many"))
+    added, poisoned = line("ADDED", job("a")), line("MODIFIED", job("bad", spec={"workers": "many"}))
     bookmark = b'{"type":"BOOKMARK","object":{"kind":"Job","metadata":{"resourceVersion":"9"}}}'
     error = b'{"type":"ERROR","object":{"kind":"Status","code":410}}'
     ends = b"\n"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from pytest_mock import MockerFixture
 from fakes.objects import Pod
 from fakes.source import FakeSource, expired, pod, settled, status_error
 from fakes.transport import FakeResponse, FakeTransport, refusal
+from hack.objects import an_object
 from support.arrivals import arriving, chunked, turns_during
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
 from tfjob_operator.api.client.options import ListOptions
@@ -257,10 +259,8 @@ def compare(body: bytes, cuts: list[int], piece_bytes: int) -> None:
     asyncio.run(both())
 
 
-def job(name: str = "a", spec: object = None, **more: object) -> dict[str, object]:
-    """A job as servers send custom resources: its fields in the order of the alphabet."""
-    metadata = {"name": name, "namespace": "ns", "resourceVersion": "5", "uid": name}
-    return {"apiVersion": "example.com/v1", "kind": "Job", "metadata": metadata, "spec": spec, **more}
+job = partial(an_object, JOBS, namespace="ns", resourceVersion="5")
+"""A job as servers send custom resources: its fields in the order of the alphabet."""
 
 
 def listed(items: object, *, first: bool = False, **how: Any) -> bytes:
@@ -290,8 +290,8 @@ JSON = st.recursive(
 )
 ITEM = st.one_of(
     st.builds(job, TEXT, JSON),
-    st.builds(job, TEXT, JSON, workers=st.one_of(st.integers(0, 9), TEXT)),
-    st.builds(lambda spec: {"spec": spec, **job()}, JSON),
+    st.builds(lambda name, spec, workers: job(name, spec) | {"workers": workers}, TEXT, JSON, st.integers(0, 9) | TEXT),
+    st.builds(lambda spec: {"spec": spec, **job("a")}, JSON),
     JSON,
 )
 BODY = st.builds(

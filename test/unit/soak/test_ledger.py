@@ -1,21 +1,15 @@
 """What the judge of the degraded cluster concludes from its watches."""
 
-from faults.field import Meta, Thing
+from functools import partial
+
+from faults.field import Thing
+from hack.objects import a_job, a_pod, decoding
 from soak.ledger import Ledger
 from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.meta import OwnerReference
-from tfjob_operator.api.v1.constants import LABEL_PREFIX, LABEL_REPLICA_INDEX, LABEL_REPLICA_TYPE, TFJOBS
+from tfjob_operator.api.v1.constants import TFJOBS
 
-
-def job(name: str, end: str = "") -> Thing:
-    conditions = [{"type": "Running", "status": "False"}, *([{"type": end, "status": "True"}] if end else [])]
-    return Thing(Meta(namespace="red", name=name), status={"conditions": conditions})
-
-
-def pod(name: str, uid: str, index: int = 0) -> Thing:
-    labels = {LABEL_PREFIX + LABEL_REPLICA_TYPE: "worker", LABEL_PREFIX + LABEL_REPLICA_INDEX: str(index)}
-    owners = (OwnerReference(kind="TFJob", name="one", uid="1", controller=True),)
-    return Thing(Meta(namespace="red", name=name, uid=uid, labels=labels, owner_references=owners))
+job = decoding(partial(a_job, namespace="red"), Thing)
+pod = decoding(partial(a_pod, "one", namespace="red"), Thing)
 
 
 def test_a_job_that_failed_is_stuck_or_went_without_an_end_is_told() -> None:
@@ -38,10 +32,10 @@ def test_a_replica_that_has_two_pods_was_made_twice_whatever_their_names() -> No
     """An operator that makes a child again under another name is wrong, too; one that is shown again is the same."""
     kept = Ledger()
     for uid in ("a", "a"):
-        kept.take(PODS, pod("one-worker-0", uid))
-    kept.take(SERVICES, pod("one-worker-0", "b"))
-    kept.take(PODS, pod("one-worker-1", "c", index=1))
+        kept.take(PODS, pod(index=0, uid=uid))
+    kept.take(SERVICES, pod(index=0, uid="b"))
+    kept.take(PODS, pod(index=1, uid="c"))
     assert kept.violations() == []
-    kept.take(PODS, pod("one-worker-0-again", "d"))
+    kept.take(PODS, pod(index=0, uid="d", name="one-worker-0-again"))
     assert kept.violations() == ["red/one pods worker-0 was made 2 times"]
     assert kept.children == 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.jobs import good_spec, job, replica
+from fakes.jobs import container, good_spec, job, replica, spec
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.tf_config import INLINE_BYTES, ClusterSpec, needs_no_config_map, too_long
 from tfjob_operator.api.v1.types import TFJob
@@ -128,12 +128,6 @@ def test_a_small_job_is_surely_short() -> None:
     assert needs_no_config_map(tfjob.metadata, good_spec(tfjob), "cluster.local")
 
 
-def workers(count: int, name: str = "mnist", *, env: list[dict[str, Any]] | None = None, **spec: Any) -> TFJob:
-    container = {"name": "tensorflow", "image": "i", "env": env or []}
-    entry = replica(count, template={"spec": {"containers": [container]}})
-    return job({"tfReplicaSpecs": {"Worker": entry}, **spec}, name=name)
-
-
 def verdict(tfjob: TFJob, domain: str = "") -> str:
     """What is wrong with the length of a job's TF_CONFIG."""
     found = too_long(tfjob.metadata, good_spec(tfjob), domain)
@@ -143,10 +137,10 @@ def verdict(tfjob: TFJob, domain: str = "") -> str:
 def test_a_tf_config_that_no_process_could_be_given_is_refused_with_both_numbers() -> None:
     """U1, D9: with one worker fewer it is accepted; the text says how long it is, what the bound is, and what helps."""
     name = "resnet50-imagenet-sweep-17-attempt-4-of-the-team"
-    most = next(count for count in range(1000, 3000) if verdict(workers(count, name))) - 1
-    fits, found = workers(most, name), verdict(workers(most + 1, name))
+    most = next(count for count in range(1000, 3000) if verdict(job(spec(Worker=count), name=name))) - 1
+    fits, found = job(spec(Worker=most), name=name), verdict(job(spec(Worker=most + 1), name=name))
     assert ClusterSpec(fits.metadata, good_spec(fits)).longest_variable <= 131_071
-    larger = workers(most + 1, name)
+    larger = job(spec(Worker=most + 1), name=name)
     size = ClusterSpec(larger.metadata, good_spec(larger)).longest_variable
     assert size > 131_071
     assert str(size) in found
@@ -164,16 +158,18 @@ def test_the_bound_is_the_kernels_own() -> None:
 
 def test_the_clusters_domain_counts_too() -> None:
     """U1: it is part of every host name."""
-    tfjob = workers(4000)
+    tfjob = job(spec(Worker=4000))
     assert not verdict(tfjob)
     assert verdict(tfjob, "cluster.of.the.research.department.example.com")
 
 
 def test_nobody_is_refused_whose_replicas_get_no_long_tf_config() -> None:
     """U1: those of a template that sets TF_CONFIG, and the workers of an elastic job, who are not told of each other."""
-    assert verdict(workers(9000))
-    assert not verdict(workers(9000, env=[{"name": "TF_CONFIG", "value": "mine"}]))
-    assert not verdict(workers(9000, enableDynamicWorker=True))
+    assert verdict(job(spec(Worker=9000)))
+    assert not verdict(
+        job(spec(Worker=replica(9000, template=container(env=[{"name": "TF_CONFIG", "value": "mine"}]))))
+    )
+    assert not verdict(job(spec(Worker=9000, enableDynamicWorker=True)))
     assert "enableDynamicWorker" not in verdict(
         job({"tfReplicaSpecs": {"PS": replica(9000), "Worker": replica(1)}, "enableDynamicWorker": True})
     )

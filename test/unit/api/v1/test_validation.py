@@ -17,18 +17,15 @@ from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.controller.tfjob.plan.plan import invalid_message
 
 
-def workers(**fields: Any) -> dict[str, Any]:
-    return {"tfReplicaSpecs": {"Worker": replica() | fields}}
-
-
 def containers(*given: dict[str, Any]) -> dict[str, Any]:
-    return workers(template={"spec": {"containers": list(given)}})
+    return entries(Worker=replica(template={"spec": {"containers": list(given)}}))
 
 
 def entries(**replicas: Any) -> dict[str, Any]:
     return {"tfReplicaSpecs": replicas}
 
 
+VALID = entries(Worker=replica())
 TENSORFLOW = {"name": "tensorflow", "image": "i"}
 ONE_OF = "Unsupported value: supported values:"
 
@@ -41,23 +38,23 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "a list of replicas": ({"tfReplicaSpecs": [1]}, "spec.tfReplicaSpecs: must be an object, not a list"),
     "null replica": ({"tfReplicaSpecs": {"Worker": None}}, "spec.tfReplicaSpecs.Worker: must be an object"),
     "no template": ({"tfReplicaSpecs": {"Worker": {}}}, "Worker.template: Required value"),
-    "empty template": (workers(template={}), "containers: Required value: at least one container"),
-    "too many": (workers(replicas=10_001), "requests 10001 replicas; the maximum is 10000"),
+    "empty template": (entries(Worker=replica(template={})), "containers: Required value: at least one container"),
+    "too many": (entries(Worker=replica(10_001)), "requests 10001 replicas; the maximum is 10000"),
     "1 too many": (entries(PS=replica(1), Worker=replica(10_000)), "requests 10001 replicas"),
     "unknown type": (entries(Boss=replica()), f'Boss: {ONE_OF} "Chief", "Master"'),
     "B09": (entries(Worker=replica(), worker=replica()), "Duplicate value: same replica type as Worker"),
     "two chiefs": (entries(Chief=replica(), MASTER=replica()), "Chief and Master are the same role"),
     "2 chiefs": (entries(Chief=replica(2)), "Chief.replicas: must be less than or equal to 1: a job has one chief"),
     "2 masters": (entries(Master=replica(2)), "Master.replicas: must be less than or equal to 1"),
-    "negative replicas": (workers(replicas=-1), "replicas: must be a non-negative integer, not a negative number"),
-    "text replicas": (workers(replicas="two"), "replicas: must be a non-negative integer, not a string"),
-    "boolean replicas": (workers(replicas=True), "replicas: must be a non-negative integer"),
-    "policy": (workers(restartPolicy="Sometimes"), f'{ONE_OF} "Always", "OnFailure", "Never", "ExitCode"'),
-    "numeric policy": (workers(restartPolicy=3), "restartPolicy: must be a string, not a number"),
-    "text template": (workers(template="x"), "template: must be an object, not a string"),
-    "pod": (workers(template=template(restartPolicy="ExitCode")), f'{ONE_OF} "Always", "OnFailure", "Never"'),
+    "negative replicas": (entries(Worker=replica(-1)), "replicas: must be a non-negative integer, not a negative number"),
+    "text replicas": (entries(Worker=replica("two")), "replicas: must be a non-negative integer, not a string"),
+    "boolean replicas": (entries(Worker=replica(True)), "replicas: must be a non-negative integer"),
+    "policy": (entries(Worker=replica(restartPolicy="Sometimes")), f'{ONE_OF} "Always", "OnFailure", "Never", "ExitCode"'),
+    "numeric policy": (entries(Worker=replica(restartPolicy=3)), "restartPolicy: must be a string, not a number"),
+    "text template": (entries(Worker=replica(template="x")), "template: must be an object, not a string"),
+    "pod": (entries(Worker=replica(template=template(restartPolicy="ExitCode"))), f'{ONE_OF} "Always", "OnFailure", "Never"'),
     "no containers": (containers(), "containers: Required value: at least one container"),
-    "containers absent": (workers(template={"spec": {}}), "Required value: at least one container"),
+    "containers absent": (entries(Worker=replica(template={"spec": {}})), "Required value: at least one container"),
     "name": (containers({"name": "main", "image": "i"}), "one container must be named tensorflow; found main"),
     "no image": (containers({"name": "tensorflow"}), "containers[0].image: Required value"),
     "no name": (containers(TENSORFLOW, {"image": "i"}), "containers[1].name: Required value"),
@@ -67,14 +64,14 @@ BAD_SPECS: dict[str, tuple[Any, str]] = {
     "port": (containers(TENSORFLOW | {"ports": [{"name": ["a"]}]}), "ports[0].name: must be a string, not a list"),
     "protocol": (containers(TENSORFLOW | {"ports": [{"protocol": {}}]}), "ports[0].protocol: must be"),
     "env name": (containers(TENSORFLOW | {"env": [{"name": 1}]}), "env[0].name: must be a string, not a number"),
-    "list of schedulers": (workers(template=template(schedulerName=["a"])), "schedulerName: must be a string"),
-    "numeric label": (workers(template=template() | {"metadata": {"labels": {"a": 1}}}),
+    "list of schedulers": (entries(Worker=replica(template=template(schedulerName=["a"]))), "schedulerName: must be a string"),
+    "numeric label": (entries(Worker=replica(template=template() | {"metadata": {"labels": {"a": 1}}})),
         "template.metadata.labels.a: must be a string, not a number"),
-    "text run policy": (workers() | {"runPolicy": "x"}, "spec.runPolicy: must be an object, not a string"),
-    "clean policy": (workers() | {"runPolicy": {"cleanPodPolicy": "Some"}}, '"All", "Running", "None"'),
-    "backoff limit": (workers() | {"backoffLimit": -1}, "spec.backoffLimit: must be a non-negative integer"),
-    "success policy": (workers() | {"successPolicy": "Most"}, f'successPolicy: {ONE_OF} "AllWorkers"'),
-    "dynamic worker": (workers() | {"enableDynamicWorker": "yes"}, "must be a boolean"),
+    "text run policy": (VALID | {"runPolicy": "x"}, "spec.runPolicy: must be an object, not a string"),
+    "clean policy": (VALID | {"runPolicy": {"cleanPodPolicy": "Some"}}, '"All", "Running", "None"'),
+    "backoff limit": (VALID | {"backoffLimit": -1}, "spec.backoffLimit: must be a non-negative integer"),
+    "success policy": (VALID | {"successPolicy": "Most"}, f'successPolicy: {ONE_OF} "AllWorkers"'),
+    "dynamic worker": (VALID | {"enableDynamicWorker": "yes"}, "must be a boolean"),
 }  # fmt: skip
 
 
@@ -91,29 +88,35 @@ def test_what_is_nested_deeper_than_can_be_read_is_a_mistake(depth: int) -> None
     """B02: a thousand brackets cause no crash on any Python, not even in a template, which is otherwise not checked."""
     brackets = b"[" * depth + b"]" * depth
     deep = b'{"tfReplicaSpecs":' + brackets + b"}"
-    in_template = msgspec.json.encode(workers(template=template(someField="@"))).replace(b'"@"', brackets)
+    in_template = msgspec.json.encode(entries(Worker=replica(template=template(someField="@")))).replace(
+        b'"@"', brackets
+    )
     for raw in (deep, in_template, truncated_to_levels(deep)):
         assert read_spec("job", msgspec.Raw(raw)) == InvalidSpec((Mistake("spec", "is nested too deeply"),))
 
 
 def test_what_is_nested_less_deeply_is_read() -> None:
     """B02: brackets side by side or in a string are not nested."""
-    flat = workers(template=template(someField=[[] for _ in range(MAX_DEPTH)], other="[" * MAX_DEPTH * 2))
+    flat = entries(
+        Worker=replica(template=template(someField=[[] for _ in range(MAX_DEPTH)], other="[" * MAX_DEPTH * 2))
+    )
     deep: list[Any] = []
     for _ in range(MAX_DEPTH - 7):
         deep = [deep]
     assert isinstance(read_spec("job", msgspec.json.encode(flat)), TFJobSpec)
-    assert isinstance(read_spec("job", msgspec.json.encode(workers(template=template(someField=deep)))), TFJobSpec)
+    assert isinstance(
+        read_spec("job", msgspec.json.encode(entries(Worker=replica(template=template(someField=deep))))), TFJobSpec
+    )
 
 
 def test_a_job_of_the_largest_size_is_valid() -> None:
-    assert good_spec(job(workers(replicas=MAX_REPLICAS))).too_large is None
+    assert good_spec(job(entries(Worker=replica(MAX_REPLICAS)))).too_large is None
 
 
 def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read_all_the_same() -> None:
     """U4, B44, B75: deadline, TTL, suspension and managedBy still work beside a mistake, in both places for policies."""
     policy = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1, "cleanPodPolicy": "All"}
-    wrong = workers() | {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "runPolicy": policy}
+    wrong = VALID | {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "runPolicy": policy}
     read = invalid_spec(job(wrong))
     assert len(read.mistakes) == 1
     assert (read.suspend, read.active_deadline_s, read.ttl_s) == (True, 60, 5)
@@ -123,7 +126,7 @@ def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read
 @pytest.mark.parametrize("policy", [{"cleanPodPolicy": "Sometimes", "ttlSecondsAfterFinished": -1}, "x"])
 def test_a_policy_that_can_not_be_read_is_none(policy: Any) -> None:
     """U4: the user may have meant to keep everything."""
-    read = invalid_spec(job(workers() | {"runPolicy": policy}))
+    read = invalid_spec(job(VALID | {"runPolicy": policy}))
     assert read.clean_pod_policy is None
     assert (read.ttl_s, read.active_deadline_s, read.suspend) == (None, None, False)
 
@@ -134,7 +137,7 @@ def test_a_wrong_specification_that_names_no_policy_is_cleaned_up_by_the_default
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    spec = workers(replicas="two", restartPolicy="Sometimes") | {"runPolicy": "x"}
+    spec = entries(Worker=replica(replicas="two", restartPolicy="Sometimes")) | {"runPolicy": "x"}
     assert len(mistakes(job(spec))) == 3
 
 
@@ -166,7 +169,7 @@ def test_a_misspelt_replica_type_is_reported_with_what_was_meant_and_all_else_th
 )
 def test_a_field_at_the_wrong_place_is_reported_with_the_right_one(field: str, place: str) -> None:
     """Whoever removes it loses what he meant."""
-    warnings = [message for _, message in good_spec(job(workers() | {field: "OnFailure"})).warnings]
+    warnings = [message for _, message in good_spec(job(VALID | {field: "OnFailure"})).warnings]
     assert f"spec.{field}: unknown field is ignored; it belongs in {place}" in warnings
 
 
@@ -183,7 +186,7 @@ def test_a_field_at_the_wrong_level_of_a_template_is_reported_with_the_right_one
     level: str, field: str, place: str
 ) -> None:
     """The API server drops it without a word, and the manifest still shows it."""
-    spec = workers()
+    spec = entries(Worker=replica())
     template = spec["tfReplicaSpecs"]["Worker"]["template"]
     levels = {"": template, "spec": template["spec"], "spec.containers[0]": template["spec"]["containers"][0]}
     levels[level][field] = []
@@ -268,7 +271,7 @@ def test_replica_types_are_taken_in_any_letter_case(key: str) -> None:
 
 def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none() -> None:
     """A user who sets it only in the template means it."""
-    spec = good_spec(job(workers(template=template(restartPolicy="OnFailure"))))
+    spec = good_spec(job(entries(Worker=replica(template=template(restartPolicy="OnFailure")))))
     assert spec.replicas["Worker"].restart_policy == RestartPolicy.ON_FAILURE
     assert not spec.replicas["Worker"].overrides_template_policy
 
@@ -283,16 +286,16 @@ def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none
     ],
 )
 def test_the_replicas_restart_policy_wins_over_the_templates(own: str, in_template: str, overrides: bool) -> None:
-    spec = good_spec(job(workers(restartPolicy=own, template=template(restartPolicy=in_template))))
+    spec = good_spec(job(entries(Worker=replica(restartPolicy=own, template=template(restartPolicy=in_template)))))
     assert spec.replicas["Worker"].restart_policy == own
     assert spec.replicas["Worker"].overrides_template_policy is overrides
 
 
 def test_a_policy_in_the_spec_itself_counts_and_one_in_run_policy_wins() -> None:
     """B08: kubeflow.org/v1 has both places; if they differ, there is a warning."""
-    inline = good_spec(job(workers() | {"cleanPodPolicy": "None"}))
+    inline = good_spec(job(VALID | {"cleanPodPolicy": "None"}))
     assert (inline.clean_pod_policy, inline.warnings) == (CleanPodPolicy.NONE, ())
-    both = good_spec(job(workers() | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
+    both = good_spec(job(VALID | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
     assert both.clean_pod_policy == CleanPodPolicy.ALL
     assert both.warnings[0][1] == "spec.cleanPodPolicy and spec.runPolicy.cleanPodPolicy differ; the latter is used"
 
@@ -311,7 +314,11 @@ nested = st.recursive(json_values, lambda inner: st.dictionaries(known_keys, inn
 @given(st.dictionaries(known_keys, nested, max_size=4), nested)
 def test_no_specification_makes_the_reader_raise(spec: dict[str, Any], broken: Any) -> None:
     """B02: whatever JSON a user writes, the result is a specification or a list of mistakes."""
-    for body in (spec, workers(template=broken), containers(TENSORFLOW, broken if isinstance(broken, dict) else {})):
+    for body in (
+        spec,
+        entries(Worker=replica(template=broken)),
+        containers(TENSORFLOW, broken if isinstance(broken, dict) else {}),
+    ):
         answer = read_spec("job", msgspec.Raw(msgspec.json.encode(body)))
         assert isinstance(answer, TFJobSpec) or len(answer.mistakes) > 0
 

@@ -127,7 +127,7 @@ async def test_no_route_shows_anything_of_another_namespace(cluster: PageCluster
     anybody = {"/-/static/{file}", "/-/login", "/-/logout", "/healthz", "/readyz", "/metrics"}
     assert routes_of(authenticator) == {*anybody, *PAGES, *MIXED, *READS}
     cluster.served.add("tfjobs.tensorflow.org")
-    hidden = {"namespace": "nlp", "annotations": {"a": "secret"}}
+    hidden: dict[str, Any] = {"namespace": "nlp", "annotations": {"a": "secret"}}
     cluster.put("tfjobs.tensorflow.org", a_tensorflow_job("old", "Running", **hidden))
     cluster.put("pods", an_alpha_pod("old", namespace="nlp"))
     cluster.put("tfjobs", a_job("bert", "Running", labels={"kueue.x-k8s.io/queue-name": "secret"}, **hidden))

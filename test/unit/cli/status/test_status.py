@@ -2,13 +2,14 @@
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.objects import condition, container_status, owned_by
+from hack.objects import container_status, owned_by
 from tfjob_operator.cli.gathering import job_from
 from tfjob_operator.cli.status import ASCII, JobSummary, job_summary_of, render
 from unit.cli.conftest import EVENTS, JOBS, PODS, Server
@@ -20,15 +21,9 @@ CREATED = "2026-11-22T12:00:00Z"
 PREFIX = "training.kubeflow.org/"
 
 
-def job(*conditions: str, spec: Any = None, **status: Any) -> dict[str, Any]:
-    told = [condition(each, message=f"is {each}", lastTransitionTime=CREATED) for each in conditions]
-    spec = spec or {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
-    return a_job(spec=spec, status={"conditions": told, **status}, creationTimestamp=CREATED)
-
-
-def pod(name: str, phase: str = "Running", meta: Any = None, **status: Any) -> dict[str, Any]:
-    meta = {"creationTimestamp": "2026-11-22T12:01:00Z"} | (meta or {})
-    return a_pod(name, phase, meta=meta, spec={"nodeName": "node-1"}, **status)
+SPEC = {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
+job = partial(a_job, spec=SPEC, creationTimestamp="2026-11-22T12:00:00Z")
+pod = partial(a_pod, meta={"creationTimestamp": "2026-11-22T12:01:00Z"}, spec={"nodeName": "node-1"})
 
 
 def container(state: dict[str, Any], last: dict[str, Any] | None = None, restarts: int = 0) -> list[dict[str, Any]]:
@@ -57,7 +52,7 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
     sidecar = [container({"running": {}})[0], crash[0] | {"name": "sidecar"}]
     assert "|    Traceback / ValueError: no data" in shown(job(), pod("mnist-worker-0", containerStatuses=sidecar))
     server = pod("mnist-ps-0", conditions=[{"type": "Ready", "status": "True"}])
-    assert shown(job("Created", "Running"), server, pod("mnist-worker-0", containerStatuses=crash)) == [
+    assert shown(job("mnist", "Created", "Running"), server, pod("mnist-worker-0", containerStatuses=crash)) == [
         "mnist in team: Running (CrashLoopBackOff), created 5m ago",
         "  Created 5m ago: is Created",
         "  Running 5m ago: is Running",
@@ -84,13 +79,13 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
     ],
 )
 def test_a_pod_that_does_not_run_says_why_in_a_word(status: dict[str, Any], state: str) -> None:
-    assert states(job("Created"), pod("mnist-ps-0", "Pending", **status))["ps-0"] == state
+    assert states(job("mnist", "Created"), pod("mnist-ps-0", "Pending", **status))["ps-0"] == state
 
 
 def test_how_a_replica_ended_is_told() -> None:
     failed = pod("mnist-worker-0", "Failed", containerStatuses=container(ended(137, "OOMKilled")))
     evicted = pod("mnist-worker-1", "Failed", reason="Evicted", message="The node was low on memory.")
-    (_, workers) = standing(job("Running"), failed, evicted).types
+    (_, workers) = standing(job("mnist", "Running"), failed, evicted).types
     first, second, third = workers.replicas
     assert (first.state, first.exit_code, first.reason) == ("Failed", 137, "OOMKilled")
     assert (second.state, second.exit_code, second.message) == ("Evicted", None, "The node was low on memory.")
@@ -100,23 +95,25 @@ def test_how_a_replica_ended_is_told() -> None:
 def test_replicas_without_pods_are_missing_only_where_there_should_be_one() -> None:
     """Those that have succeeded never run again; a suspended job has none, one that has ended needs none."""
     done = {"finishedIndices": {"Worker": "0-1"}}
-    assert states(job("Running", **done)) == {"ps-0": "Missing", "worker-[0-1]": "Succeeded", "worker-2": "Missing"}
-    assert states(job("Suspended"))["worker-[0-2]"] == "Suspended"
-    assert states(job("Succeeded", **done)) == {"ps-0": "No pod", "worker-[0-1]": "Succeeded", "worker-2": "No pod"}
-    assert standing(job("Suspended")).types[0].missing == ""
+    runs = states(job("mnist", "Running", status=done))
+    assert runs == {"ps-0": "Missing", "worker-[0-1]": "Succeeded", "worker-2": "Missing"}
+    assert states(job("mnist", "Suspended"))["worker-[0-2]"] == "Suspended"
+    over = states(job("mnist", "Succeeded", status=done))
+    assert over == {"ps-0": "No pod", "worker-[0-1]": "Succeeded", "worker-2": "No pod"}
+    assert standing(job("mnist", "Suspended")).types[0].missing == ""
 
 
 def test_of_two_pods_of_one_replica_the_newest_counts() -> None:
     """The older one is on its way out."""
-    old = pod("mnist-ps-0", "Failed", {"uid": "old"})
+    old = pod("mnist-ps-0", "Failed", meta={"uid": "old"})
     old["metadata"]["creationTimestamp"] = "2026-11-22T11:00:00Z"
-    assert states(job("Running"), pod("mnist-ps-0"), old)["ps-0"] == "Running"
+    assert states(job("mnist", "Running"), pod("mnist-ps-0"), old)["ps-0"] == "Running"
 
 
 def test_restarts_by_new_pods_are_counted_as_well() -> None:
     """The operator has a record of them in the status."""
     records = [{"type": "Worker", "index": 0, "carried": 2, "inPlace": 1}]
-    (_, workers) = standing(job("Running", restarts=records), pod("mnist-worker-0")).types
+    (_, workers) = standing(job("mnist", "Running", status={"restarts": records}), pod("mnist-worker-0")).types
     assert workers.replicas[0].restarts == 3
 
 
@@ -150,17 +147,17 @@ LIMITED = {"tfReplicaSpecs": {"Worker": {"replicas": 3}}, "runPolicy": {"failure
 
 def test_an_execution_is_told_if_it_is_not_the_attempt() -> None:
     """Else the number of the attempt says it."""
-    body = job("Running", spec=LIMITED, **ATTEMPTS | {"executionAttempt": 4})
+    body = job("mnist", "Running", spec=LIMITED, status=ATTEMPTS | {"executionAttempt": 4})
     assert shown(body, width=120)[2:4] == [
         "  Attempt 2: 1 of 3 restarts used",
         "  Execution 4, counting resumptions",
     ]
-    assert standing(job("Running", attempt=2)).execution_attempt == 2
+    assert standing(job("mnist", "Running", status={"attempt": 2})).execution_attempt == 2
 
 
 def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now() -> None:
     """A replica that is not created yet, since its restart is delayed, is not missing."""
-    body = job("Restarting", spec=LIMITED, **ATTEMPTS)
+    body = job("mnist", "Restarting", spec=LIMITED, status=ATTEMPTS)
     assert shown(body, width=120)[2:] == [
         "  Attempt 2: 1 of 3 restarts used",
         "  Next restart in 40s",
@@ -172,7 +169,7 @@ def test_attempts_are_told_with_what_ended_each_and_nodes_that_are_avoided_now()
         "Worker: 0 of 3 ready",
         "`- worker-[0-2]  BackOff",
     ]
-    over = shown(job("Failed", completionTime="2026-11-22T12:05:00Z", **ATTEMPTS))
+    over = shown(job("mnist", "Failed", status={"completionTime": "2026-11-22T12:05:00Z", **ATTEMPTS}))
     assert any(line.startswith("  Attempt 2") for line in over)
     assert not any("Next restart" in line or "Avoids" in line for line in over)
 
@@ -183,13 +180,13 @@ def test_the_hours_of_accelerators_are_shown_with_the_part_that_was_lost() -> No
         "google.com/tpu": {"succeeded": 4_680_000},
         "amd.com/gpu": {"succeeded": 20, "failed": 4},
     }
-    assert shown(job("Running", acceleratorSeconds=seconds), width=120)[2:5] == [
+    assert shown(job("mnist", "Running", status={"acceleratorSeconds": seconds}), width=120)[2:5] == [
         "  Ended pods held nvidia.com/gpu: 3.60 hours, 36m lost (restarted 30m, disrupted 6m)",
         "  Ended pods held google.com/tpu: 1,300.00 hours",
         "  Ended pods held amd.com/gpu: 24s, 4s lost (failed 4s)",
     ]
-    assert standing(job("Running", acceleratorSeconds=seconds)).accelerator_seconds == seconds
-    assert standing(job("Running")).accelerator_seconds == {}
+    assert standing(job("mnist", "Running", status={"acceleratorSeconds": seconds})).accelerator_seconds == seconds
+    assert standing(job("mnist", "Running")).accelerator_seconds == {}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +209,8 @@ def test_an_attempt_is_told_with_the_reason_of_its_end_where_that_says_more(atte
     history = [
         {"number": 0, "rule": "any", "action": "RestartAll", "replicaType": "Worker", "replicaIndex": 2, **attempt}
     ]
-    (line,) = [each for each in shown(job("Running", attemptHistory=history), width=120) if "Attempt 0" in each]
+    lines = shown(job("mnist", "Running", status={"attemptHistory": history}), width=120)
+    (line,) = [each for each in lines if "Attempt 0" in each]
     assert line.partition("worker-2")[2].strip(", :") == told
 
 
@@ -220,7 +218,7 @@ def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
     """Its pods are found by the labels that they had then."""
     spec = {"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]}
     labels = {"job_type": "MASTER", "task_index": "0", "tf_job_name": "mnist"}
-    body = job(spec=spec, phase="Running")
+    body = job(spec=spec, status={"phase": "Running"})
     master = pod("mnist-master-x-0", meta={"labels": labels, **owned_by("mnist")})
     assert states(body, master) == {"master-0": "Running", "ps-[0-1]": "Missing"}
     assert standing(body).state == "Running"
@@ -229,7 +227,7 @@ def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     long = pod("mnist-worker-1", "Failed", containerStatuses=container(ended(1, message="word " * 200)))
-    lines = shown(job("Running", **ATTEMPTS), pod("mnist-worker-0"), long, width=width)
+    lines = shown(job("mnist", "Running", status=ATTEMPTS), pod("mnist-worker-0"), long, width=width)
     assert max(map(len, lines)) <= max(width, 30)
     assert any("worker-0" in line and "Run" in line for line in lines)
     assert any("node-1" in line for line in lines) == (width >= 60)
@@ -257,11 +255,11 @@ def test_no_job_is_too_odd_to_be_shown(spec: dict[str, Any], status: dict[str, A
 
 def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
     evil = pod("mnist-ps-0", "Failed", reason="\x1b[2J", message="\x1b]0;x\x07\nsecond")
-    assert not any("\x1b" in line or "\n" in line for line in shown(job("Running"), evil))
+    assert not any("\x1b" in line or "\n" in line for line in shown(job("mnist", "Running"), evil))
 
 
 def test_status_reads_the_job_and_its_pods(server: Server) -> None:
-    server.answers(f"{JOBS}/mnist", job("Running"))
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
     server.answers(PODS, {"items": [pod("mnist-ps-0")], "metadata": {"resourceVersion": "9"}})
     server.answers(EVENTS, {"items": [], "metadata": {}})
     result = server.run("status", "mnist")
@@ -275,7 +273,7 @@ def test_status_reads_the_job_and_its_pods(server: Server) -> None:
 
 
 def test_a_terminal_that_knows_ascii_alone_gets_ascii(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.answers(f"{JOBS}/mnist", job("Running"))
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
     odd = pod("mnist-ps-0", "Failed", message="größer")
     server.answers(PODS, {"items": [odd], "metadata": {}})
     server.answers(EVENTS, {"items": [], "metadata": {}})

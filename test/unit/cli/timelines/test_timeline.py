@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,15 +34,14 @@ UNREADY = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
 LOST = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}}
 
 
-def pod(name: str = "mnist-worker-0", **more: Any) -> dict[str, Any]:
-    """A pod with a node since second 5; `more` is its status."""
-    made = {"uid": "p1", "creationTimestamp": at(0)}
-    return a_pod(name, meta=made, spec={"nodeName": "node-1"}, **{"conditions": [SCHEDULED]} | more)
+META = {"uid": "p1", "creationTimestamp": at(0)}
+pod = partial(a_pod, meta=META, spec={"nodeName": "node-1"}, conditions=[SCHEDULED])
+"""A pod with a node since second 5."""
 
 
-def ran(state: Any, last: Any = None, restarts: int = 0, **more: Any) -> dict[str, Any]:
+def ran(state: Any, last: Any = None, restarts: int = 0, name: str = "mnist-worker-0", **more: Any) -> dict[str, Any]:
     """A pod whose container is in this state, after this one."""
-    return pod(containerStatuses=[container_status(state, last, restarts)], **more)
+    return pod(name, containerStatuses=[container_status(state, last, restarts)], **more)
 
 
 def terminated(start: float, end: float, code: int = 0, reason: str = "Completed") -> dict[str, Any]:
@@ -64,12 +64,16 @@ def pod_event(second: float, reason: str, uid: str, name: str = "mnist-worker-0"
     return event(second, reason, name=name, uid=uid, kind="Pod")
 
 
-def job(*conditions: tuple[str, str, str, float]) -> dict[str, Any]:
-    told = [
+job = partial(a_job, uid="j1", creationTimestamp=at(0))
+
+
+def status_with(*given: tuple[str, str, str, float]) -> dict[str, Any]:
+    """The status of a job with these conditions."""
+    made = [
         condition(kind, status, reason=reason, message=reason, lastTransitionTime=at(second))
-        for kind, status, reason, second in conditions
+        for kind, status, reason, second in given
     ]
-    return a_job(status={"conditions": told}, uid="j1", creationTimestamp=at(0))
+    return {"conditions": made}
 
 
 def timeline(pods: Any = (), events: Any = (), of: Any = None) -> Timeline:
@@ -103,7 +107,7 @@ LIVES = {
         "waiting 0-5, starting 5-9, running 9-20, restarting 20-30, running 30-"),
     "crash loop": (ran({"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), 4),
         "waiting 0-5, unstable 5-80, running 80-90, restarting 90-"),
-    "old kubelet": (pod(phase="Pending", conditions=[], startTime=at(3)), "waiting 0-3, starting 3-"),
+    "old kubelet": (pod("mnist-worker-0", phase="Pending", conditions=[], startTime=at(3)), "waiting 0-3, starting 3-"),
     "lost": (ran(LOST, phase="Failed", startTime=at(6), conditions=[SCHEDULED, UNREADY]),
         "waiting 0-5, starting 5-6, running 6-40"),
     "lost before 1.27": (ran({"waiting": {}}, LOST, 1, startTime=at(6)), "waiting 0-5, starting 5-6, running 6-"),
@@ -116,7 +120,11 @@ def test_a_pod_tells_what_it_did_when(body: dict[str, Any], expected: str) -> No
 
 
 def test_a_pod_without_a_node_waits_and_says_why() -> None:
-    body = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
+    body = pod(
+        "mnist-worker-0",
+        phase="Pending",
+        conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+    )
     body["spec"] = {}
     only = life(body)
     assert drawn(only) == "waiting 0-"
@@ -138,7 +146,9 @@ def test_how_a_pod_ended_is_told() -> None:
         time(60),
     )
     ready = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
-    evicted = life(pod(phase="Failed", reason="Evicted", message="disk", conditions=[ready], startTime=at(5)))
+    evicted = life(
+        pod("mnist-worker-0", phase="Failed", reason="Evicted", message="disk", conditions=[ready], startTime=at(5))
+    )
     assert (evicted.exit_code, evicted.reason, evicted.end) == (None, "Evicted", time(40))
     assert drawn(evicted) == "waiting 0-5, starting 5-40"
 
@@ -241,7 +251,7 @@ def test_a_pod_without_an_event_of_its_own_never_started_if_such_events_are_know
     lives = {each.name: drawn(each.lives[0]) for each in timeline([], events).replicas}
     workers = [lives[ReplicaName("Worker", index)] for index in range(3)]
     assert workers == ["running 5-9", "waiting 11-13", "waiting 12-15"]
-    created = job(("Created", "True", "TFJobCreated", 1))
+    created = job(status=status_with(("Created", "True", "TFJobCreated", 1)))
     (replica,) = timeline([], events[1:3], created).replicas
     assert drawn(replica.lives[0]) == "waiting 5-9", "no pod of a job that was never Running has started"
 
@@ -291,11 +301,11 @@ TURNS = ((10, "TFJobSuspended"), (20, "TFJobResumed"))
 
 def test_suspensions_are_known_from_the_condition_and_earlier_ones_from_events() -> None:
     events = [event(10, "TFJobSuspended", "one"), event(20, "TFJobResumed"), event(30, "TFJobSuspended", "two")]
-    on = timeline(events=events, of=job(("Suspended", "True", "TFJobSuspended", 31)))
+    on = timeline(events=events, of=job(status=status_with(("Suspended", "True", "TFJobSuspended", 31))))
     assert on.suspensions == (Span(time(10), time(20), "one"), Span(time(30), None, "two"))
-    off = timeline(events=events, of=job(("Suspended", "False", "TFJobResumed", 40)))
+    off = timeline(events=events, of=job(status=status_with(("Suspended", "False", "TFJobResumed", 40))))
     assert off.suspensions[1] == Span(time(30), time(40), "two")
-    assert timeline(of=job(("Suspended", "False", "TFJobResumed", 40))).suspensions == ()
+    assert timeline(of=job(status=status_with(("Suspended", "False", "TFJobResumed", 40)))).suspensions == ()
 
 
 def test_attempts_are_known_from_their_history_and_told_once() -> None:
@@ -309,7 +319,7 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
         "exitCode": 42,
     }
     second = {"number": 4, "startTime": at(40), "endTime": at(70), "reason": "RestartRequested"}
-    body = job(("Running", "True", "TFJobRunning", 75), ("Failed", "True", "JobFailed", 90))
+    body = job(status=status_with(("Running", "True", "TFJobRunning", 75), ("Failed", "True", "JobFailed", 90)))
     body["status"] |= {"attempt": 5, "attemptHistory": [first, second], "completionTime": at(90)}
     body["status"]["begun"] = {"delaySeconds": 3}
     why = "TFJob mnist restarts as attempt 5 because a user requested it"
@@ -337,7 +347,9 @@ def test_attempts_are_known_from_their_history_and_told_once() -> None:
 
 def test_an_escalation_is_drawn_when_the_whole_job_was_restarted() -> None:
     """Not when the condition Restarting became True, for the replica that did not run again in time."""
-    body = job(("Created", "True", "TFJobCreated", 0), ("Restarting", "True", "TFJobRestarting", 40))
+    body = job(
+        status=status_with(("Created", "True", "TFJobCreated", 0), ("Restarting", "True", "TFJobRestarting", 40))
+    )
     why = "TFJob mnist restarts as attempt 1 because of rule flaky: pod mnist-worker-0 did not run again in time"
     body["status"]["conditions"][-1]["message"] = why
     over = {"number": 0, "endTime": at(60), "rule": "flaky", "action": "RestartAll", "reason": "NotRunningAgain"}
@@ -350,14 +362,16 @@ def test_an_escalation_is_drawn_when_the_whole_job_was_restarted() -> None:
 def test_a_hold_is_known_from_its_condition_alone() -> None:
     """A job that was invalid from the beginning failed because of that, and was never held."""
     events = [event(10, "InvalidTFJobSpec", "spec: wrong")]
-    assert timeline(events=events, of=job(("Failed", "True", "InvalidTFJobSpec", 10))).holds == ()
-    held = timeline(events=events, of=job(("Held", "True", "InvalidTFJobSpec", 10)))
+    assert timeline(events=events, of=job(status=status_with(("Failed", "True", "InvalidTFJobSpec", 10)))).holds == ()
+    held = timeline(events=events, of=job(status=status_with(("Held", "True", "InvalidTFJobSpec", 10))))
     assert held.holds == (Span(time(10), None, "InvalidTFJobSpec"),)
 
 
 def test_what_happened_stands_in_the_order_of_time_and_once() -> None:
     over = ("Running", "False", "TFJobFailed", 60)
-    conditions = job(("Created", "True", "TFJobCreated", 0), over, ("Failed", "True", "TFJobFailed", 60))
+    conditions = job(
+        status=status_with(("Created", "True", "TFJobCreated", 0), over, ("Failed", "True", "TFJobFailed", 60))
+    )
     events = [
         event(60, "TFJobFailed"),
         event(1, "SuccessfulCreatePod", "Created pod: mnist-worker-0"),
@@ -383,7 +397,8 @@ def test_a_cause_stands_before_what_follows_from_it_in_the_same_second() -> None
         event(60, "ExitedWithCode", "Pod: team.mnist-worker-0 exited with code 1"),
     ]
     told = timeline(
-        events=events, of=job(("Running", "True", "TFJobRunning", 60), ("Failed", "True", "TFJobFailed", 60))
+        events=events,
+        of=job(status=status_with(("Running", "True", "TFJobRunning", 60), ("Failed", "True", "TFJobFailed", 60))),
     )
     assert [each.reason for each in told.happenings] == [
         "TFJobRunning", "ExitedWithCode", "TFJobFailed", "RestartedAllReplicas", "SuccessfulDeletePod"
@@ -393,7 +408,7 @@ def test_a_cause_stands_before_what_follows_from_it_in_the_same_second() -> None
 def test_a_job_that_was_suspended_again_was_suspended_the_first_time_too() -> None:
     """An API server has one event of both, with a count."""
     twice = [event(each, reason, reason) | {"count": 2, "lastTimestamp": at(each + 30)} for each, reason in TURNS]
-    found = timeline(events=twice, of=job(("Suspended", "False", "TFJobResumed", 50))).happenings
+    found = timeline(events=twice, of=job(status=status_with(("Suspended", "False", "TFJobResumed", 50)))).happenings
     assert [(each.at, each.reason, each.times) for each in found] == [
         (time(10), "TFJobSuspended", 1),
         (time(20), "TFJobResumed", 1),
@@ -404,7 +419,7 @@ def test_a_job_that_was_suspended_again_was_suspended_the_first_time_too() -> No
 
 def test_a_limit_is_one_entry_with_the_reason_of_its_event() -> None:
     """The condition has JobFailed for all limits, and the same message."""
-    failed = job(("Failed", "True", "JobFailed", 60))
+    failed = job(status=status_with(("Failed", "True", "JobFailed", 60)))
     (told,) = timeline(events=[event(61, "DeadlineExceeded", "JobFailed")], of=failed).happenings
     assert (told.at, told.reason, told.message, told.is_warning) == (time(60), "DeadlineExceeded", "JobFailed", True)
 

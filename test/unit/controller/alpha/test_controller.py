@@ -14,11 +14,11 @@ from fakes.alpha import (
     UID,
     World,
     batch_job,
+    child_meta,
     config_map,
     entry,
     job,
     pod_of,
-    service,
     spec,
 )
 from fakes.api import status_error
@@ -31,7 +31,7 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
 from tfjob_operator.controller.alpha.observe import derived_runtime_id, next_runtime_id
-from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, Pod
+from tfjob_operator.controller.jobs.children import LINGER_LIMIT_S, Pod, Service
 from tfjob_operator.controller.jobs.writes import TAKEN_DELAY_S, NameTakenError, StaleViewError
 
 THEIRS = {"kind": "TfJob", "name": "theirs", "uid": "other", "controller": True}
@@ -276,7 +276,7 @@ async def test_the_end_is_written_and_then_what_runs_is_deleted_with_its_pods() 
     options = world.client.bodies["delete", "jobs", "worker-76no-0"]
     assert (options["uid"], options["propagation"]) == ("w", "Background")
     world.batch_jobs.remove(worker)
-    world.services.remove(service("worker-76no-0"))
+    world.services.remove(Service(metadata=child_meta("worker-76no-0")))
     assert await world.sync() == [STATUS]
     assert world.status["phase"] == "Done"
 
@@ -410,5 +410,5 @@ def test_another_jobs_child_of_the_same_name_meets_no_expectation() -> None:
     """Children are found by namespace and UID of their owner."""
     world = World()
     foreign = OwnerReference(kind="TFJob", name="example-job", uid="other", controller=True)
-    world.services.put(changed(service("master-76no-0"), metadata__owner_references=(foreign,)))
+    world.services.put(changed(Service(metadata=child_meta("master-76no-0")), metadata__owner_references=(foreign,)))
     assert world.controller._caches.children_of(job(ONE)).services == []

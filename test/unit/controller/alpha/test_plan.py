@@ -10,7 +10,7 @@ from hypothesis import example, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from fakes.alpha import UID, batch_job, children, entry, good, job, pod_of, read, service, spec, template
+from fakes.alpha import UID, batch_job, child_meta, children, entry, good, job, pod_of, read, spec, template
 from fakes.objects import after, changed, edited
 from kit.virtual_loop import EPOCH
 from support.cases import for_each
@@ -22,7 +22,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, 
 from tfjob_operator.controller.alpha.alpha_plan import AlphaPlan, effective_spec, plan, refused
 from tfjob_operator.controller.alpha.batch_jobs import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import derived_runtime_id, next_runtime_id
-from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod, Service
 
 THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")
 """The document's example, with one more worker."""
@@ -376,7 +376,9 @@ def test_a_runtime_id_is_four_characters_of_the_uid_and_another_one_when_its_nam
     assert set(own) <= set("0123456789abcdefghijklmnopqrstuvwxyz")
     assert status_of(first).runtime_id == own
     tried = after(found, first)
-    second = planned(tried, Children(services=[service(f"master-{own}-0")]), taken={f"worker-{own}-0"})
+    second = planned(
+        tried, Children(services=[Service(metadata=child_meta(f"master-{own}-0"))]), taken={f"worker-{own}-0"}
+    )
     other = next_runtime_id(UID, own)
     assert status_of(second).runtime_id == other != own
     assert names(second.create_services) == [f"master-{other}-0", f"worker-{other}-0"]

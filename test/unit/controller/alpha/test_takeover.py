@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.alpha import STATUS, UID, World, batch_job, entry, job, pod_of, service, spec
+from fakes.alpha import STATUS, UID, World, batch_job, child_meta, entry, job, pod_of, spec
 from fakes.api import status_error
 from fakes.predecessors import Alpha
 from tfjob_operator.api.client.errors import ForbiddenError
@@ -14,7 +14,7 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.types import AlphaStatus
 from tfjob_operator.controller.alpha.batch_jobs import replica_of_bare_pod
-from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 
 GIVEN = spec(entry("MASTER"), entry("WORKER", 2), RuntimeId="76no")
@@ -148,7 +148,7 @@ async def test_the_chief_ends_the_job_and_what_still_runs_goes() -> None:
     for name in NAMES[1:]:
         world.pods.remove(world.pods.indexer.get(f"ns/{name}"))
     for name in OURS[1:]:
-        world.services.remove(service(name))
+        world.services.remove(Service(metadata=child_meta(name)))
     assert await world.sync() == [STATUS]
     assert world.status["phase"] == "Done"
 

@@ -1,11 +1,13 @@
 """What accelerators need, put into pods."""
 
 import copy
+from functools import partial
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.jobs import container
 from tfjob_operator.controller.config.values import Accelerator, Accelerators, HostVolume, Variable, with_accelerators
 
 GPU = "nvidia.com/gpu"
@@ -15,12 +17,7 @@ NVIDIA: Accelerators = {
 }
 VOLUME = {"name": "lib", "hostPath": {"path": "/usr/lib/nvidia-384"}}
 MOUNT = {"name": "lib", "mountPath": "/usr/lib/nvidia"}
-
-
-def pod(resources: dict[str, Any] | None = None, *, volumes: Any = None, **container: Any) -> dict[str, Any]:
-    asked = {"limits": {GPU: 1}} if resources is None else resources
-    training = {"name": "tensorflow", "image": "i", "resources": asked} | container
-    return {"containers": [{"name": "sidecar"}, training]} | ({} if volumes is None else {"volumes": volumes})
+asking = partial(container, resources={"limits": {GPU: 1}})
 
 
 def training(spec: Any) -> dict[str, Any]:
@@ -31,7 +28,9 @@ def training(spec: Any) -> dict[str, Any]:
 def test_a_container_that_asks_by_limits_or_requests_gets_volumes_mounts_and_variables() -> None:
     """Once, also where both name the resource; whatever the quantity. The other containers stay as they are."""
     for resources in ({"limits": {GPU: 1}}, {"requests": {GPU: "0"}}, {"limits": {GPU: 1}, "requests": {GPU: 1}}):
-        spec = with_accelerators(pod(resources), NVIDIA)
+        pod = container(resources=resources)["spec"]
+        pod["containers"].insert(0, {"name": "sidecar"})
+        spec = with_accelerators(pod, NVIDIA)
         assert spec["volumes"] == [VOLUME]
         assert training(spec)["volumeMounts"] == [MOUNT]
         assert training(spec)["env"] == [{"name": "LD_LIBRARY_PATH", "value": "/usr/lib/nvidia"}]
@@ -40,9 +39,13 @@ def test_a_container_that_asks_by_limits_or_requests_gets_volumes_mounts_and_var
 
 def test_a_pod_that_asks_for_nothing_is_the_same_object() -> None:
     """Most pods, and all where nothing is configured."""
-    for spec in (pod({}), pod({"limits": {"cpu": 1}}), {"containers": [{"name": "other", "resources": {GPU: 1}}]}):
+    for spec in (
+        container(resources={})["spec"],
+        container(resources={"limits": {"cpu": 1}})["spec"],
+        {"containers": [{"name": "other", "resources": {GPU: 1}}]},
+    ):
         assert with_accelerators(spec, NVIDIA) is spec
-    spec = pod()
+    spec = asking()["spec"]
     assert with_accelerators(spec, None) is spec
     assert with_accelerators(spec, {GPU: None}) is spec
 
@@ -50,12 +53,16 @@ def test_a_pod_that_asks_for_nothing_is_the_same_object() -> None:
 def test_what_the_user_wrote_stays() -> None:
     """A volume or variable of the same name, and a mount at the same path, are kept as the user wrote them."""
     own = {"name": "lib", "emptyDir": {}}
-    spec = with_accelerators(pod(volumes=[own], env=[{"name": "LD_LIBRARY_PATH", "value": "mine"}]), NVIDIA)
+    spec = with_accelerators(
+        asking({"volumes": [own]}, env=[{"name": "LD_LIBRARY_PATH", "value": "mine"}])["spec"],
+        NVIDIA,
+    )
     assert spec["volumes"] == [own]
     assert "volumeMounts" not in training(spec)
     assert training(spec)["env"] == [{"name": "LD_LIBRARY_PATH", "value": "mine"}]
     mounted = [{"name": "data", "mountPath": "/usr/lib/nvidia/"}]
-    spec = with_accelerators(pod(volumes=[{"name": "data"}], volumeMounts=mounted), NVIDIA)
+    pod = asking({"volumes": [{"name": "data"}]}, volumeMounts=mounted)["spec"]
+    spec = with_accelerators(pod, NVIDIA)
     assert (spec["volumes"], training(spec)["volumeMounts"]) == ([{"name": "data"}], mounted)
 
 
@@ -63,9 +70,9 @@ def test_malformed_parts_of_a_template_are_no_obstacle() -> None:
     """The API server will say what is wrong with the pod."""
     malformed: list[Any] = [[], {"limits": None, "requests": ["x"]}, "many"]
     for resources in malformed:
-        spec = pod(resources)
+        spec = container(resources=resources)["spec"]
         assert with_accelerators(spec, NVIDIA) is spec
-    spec = pod(volumes=None, volumeMounts=None, env=None)
+    spec = asking({"volumes": None}, volumeMounts=None, env=None)["spec"]
     assert with_accelerators(spec, NVIDIA)["volumes"] == [VOLUME]
 
 
@@ -80,16 +87,20 @@ ACCELERATORS = st.dictionaries(
     ),
 )
 PODS = st.builds(
-    pod,
+    lambda pod_spec, **fields: container(pod_spec, **fields)["spec"],
     st.fixed_dictionaries(
+        {},
+        optional={
+            "volumes": st.lists(NAMES.map(lambda name: {"name": name, "emptyDir": {}}), max_size=2, unique_by=str)
+        },
+    ),
+    resources=st.fixed_dictionaries(
         {},
         optional={
             key: st.dictionaries(st.sampled_from(["x.com/a", "x.com/b", "cpu"]), st.just(1))
             for key in ("limits", "requests")
         },
     ),
-    volumes=st.none()
-    | st.lists(st.builds(lambda name: {"name": name, "emptyDir": {}}, NAMES), max_size=2, unique_by=str),
     volumeMounts=st.lists(st.builds(lambda name, path: {"name": name, "mountPath": path}, NAMES, PATHS), max_size=1),
     env=st.lists(st.builds(lambda name: {"name": name, "value": "own"}, NAMES), max_size=2, unique_by=str),
 )

@@ -1,5 +1,6 @@
 """How a pod ends, why it does not start, and how long the write of a status waits for further changes."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,8 +29,7 @@ def gone(phase: str = "Succeeded", **more: Any) -> Pod:
     return pod("Worker", 0, phase, 0, terminating=True, **more)
 
 
-def failed(exit_code: int | None = None, /, **more: Any) -> Pod:
-    return pod("Worker", 0, "Failed", exit_code, **more)
+failed = partial(pod, "Worker", 0, "Failed")
 
 
 def container(policy: str = "", *rules: tuple[str, str, tuple[int, ...]]) -> core.Container:

@@ -176,16 +176,12 @@ def pod_of(step: Step) -> list[Pod]:
 @cache
 def spec_of(policy: str) -> TFJobSpec:
     """Return the job's specification, which does not depend on its status."""
-    return good_spec(job_of(policy))
+    return good_spec(job(spec(policy, Worker=1)))
 
 
 def decide(tfjob: TFJob, pods: list[Pod], policy: str) -> tuple[TFJob, Plan]:
     decided = planned(tfjob, spec_of(policy), pods, [], LATER)
     return (tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)), decided
-
-
-def job_of(policy: str) -> TFJob:
-    return job(spec(policy, Worker=1))
 
 
 def states(step: Step, kind: str = "containerStatuses") -> dict[str, dict[str, Any]]:
@@ -220,7 +216,7 @@ def is_final_for(verdict: Verdict, policy: str) -> bool:
 def test_a_job_is_where_a_person_would_say(life: RecordedLife) -> None:
     """M1-M4, M10, B38, B39, B42: at each moment, from the creation of its pod until that is gone."""
     _, _, version, verdict, events, policy = life
-    tfjob = job_of(policy)
+    tfjob = job(spec(policy, Worker=1))
     end = end_of(events, {"main"})
     for number, step in enumerate(events):
         tfjob, decided = decide(tfjob, pod_of(step), policy)
@@ -246,7 +242,7 @@ def test_whatever_a_watch_leaves_out_nothing_wrong_is_said(life: RecordedLife) -
     A success is missed when only the pod's last state is seen: by then the time of the deletion is no longer known.
     """
     _, _, version, verdict, events, policy = life
-    tfjob = job_of(policy)
+    tfjob = job(spec(policy, Worker=1))
     seen = [pod_of(step) for step in events]
     before = None
     for number in range(len(events)):
@@ -270,7 +266,7 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(life: RecordedLife) -
     A pod that was stopped had not ended, even if it was deleted between two runs. The job ended a minute ago: workers get half.
     """
     _, _, version, verdict, events, policy = life
-    tfjob = job_of(policy)
+    tfjob = job(spec(policy, Worker=1))
     ended = PlanInput(job=tfjob, spec=spec_of(policy), pods=(), services=(), now=LATER - timedelta(minutes=1))
     draft = StatusDraft(ended)
     draft.set_true(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, "")
@@ -292,7 +288,7 @@ def test_a_queued_job_has_not_ended_while_its_pod_holds_quota(life: RecordedLife
     since 1.29 only when native sidecars have ended too.
     """
     before = datetime(2026, 1, 1, tzinfo=UTC)  # than all deletions: no pod is given up
-    tfjob = changed(job_of(life.policy), metadata__labels={LABEL_QUEUE: "gpus"})
+    tfjob = changed(job(spec(life.policy, Worker=1)), metadata__labels={LABEL_QUEUE: "gpus"})
     for number, step in enumerate(life.events):
         decided = planned(tfjob, spec_of(life.policy), pod_of(step), [], before)
         tfjob = after(tfjob, decided)

@@ -28,14 +28,11 @@ AZURE = {
 META = JobMeta(name="example", namespace="ns", uid="job-uid")
 
 
-def job(spec: dict[str, Any], runtime_id: str = "pj6i") -> AlphaJob:
-    return alpha.job(spec, name="example", status=AlphaStatus(phase="Running", runtime_id=runtime_id))
-
-
 def read(
     spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6i"
 ) -> TensorBoardRequest | Unmanaged | None:
-    dialect, found = alpha_dialect(api), job(spec, runtime_id)
+    dialect = alpha_dialect(api)
+    found = alpha.job(spec, name="example", status=AlphaStatus(phase="Running", runtime_id=runtime_id))
     wanted = dialect.request_of(found)
     assert dialect.may_have_request(found) or not isinstance(wanted, TensorBoardRequest)
     return wanted

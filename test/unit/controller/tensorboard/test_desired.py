@@ -1,7 +1,7 @@
 """What a job requests, and what apply alone would not restore: pure functions."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -28,6 +28,9 @@ NAME = "mnist-tensorboard"
 COMMAND = ["tensorboard", "--logdir=/logs", "--host=0.0.0.0", "--port=6006"]
 
 
+T = TypeVar("T", Deployment, Service)
+
+
 def request(**board: Any) -> TensorBoardRequest:
     return TensorBoardRequest(NAME, labels_of("mnist"), replace(TensorBoard("/logs"), **board))
 
@@ -42,14 +45,10 @@ def bodies(wanted: TensorBoardRequest | None = None) -> tuple[Body, Body]:
     return found[Deployment], found[Service]
 
 
-def deployment(spec: Any = None, **status: Any) -> Deployment:
-    body = bodies()[0]
-    return msgspec.convert(body | {"spec": body["spec"] | (spec or {}), "status": status}, Deployment)
-
-
-def service(**spec: Any) -> Service:
-    body = bodies()[1]
-    return msgspec.convert(body | {"spec": body["spec"] | spec}, Service)
+def stored(kind: type[T], status: Any = None, /, **spec: Any) -> T:
+    """What the API server has of a wanted object, with these fields of the spec."""
+    body = (decide(request()).objects or {})[kind]
+    return msgspec.convert(body | {"spec": body["spec"] | spec, "status": status or {}}, kind)
 
 
 def test_a_mistake_takes_nothing_down() -> None:
@@ -111,11 +110,11 @@ def test_a_child_that_is_not_requested_or_has_another_selector_must_be_deleted()
     """TB-06: the API server refuses to change the selector of a Deployment; that of a Service may change."""
     body, of_service = bodies()
     other = {"matchLabels": {"app": "other"}}
-    assert not must_delete(deployment(), body)
-    assert must_delete(deployment(), None)
-    assert must_delete(deployment(), body | {"metadata": {"name": "other"}})
-    assert must_delete(deployment({"selector": other}), body)
-    assert not must_delete(service(selector={"app": "other"}), of_service)
+    assert not must_delete(stored(Deployment), body)
+    assert must_delete(stored(Deployment), None)
+    assert must_delete(stored(Deployment), body | {"metadata": {"name": "other"}})
+    assert must_delete(stored(Deployment, selector=other), body)
+    assert not must_delete(stored(Service, selector={"app": "other"}), of_service)
 
 
 def test_what_others_add_is_replaced_where_it_would_break_the_tensorboard() -> None:
@@ -125,19 +124,19 @@ def test_what_others_add_is_replaced_where_it_would_break_the_tensorboard() -> N
     (port,) = of_service["spec"]["ports"]
     for names in ([], ["shell"], ["tensorboard", "shell"]):
         pod = {"containers": [container | {"name": name} for name in names]}
-        assert extended_fields(deployment({"template": {"spec": pod}}), body) == ["/spec/template/spec/containers"]
+        assert extended_fields(stored(Deployment, template={"spec": pod}), body) == ["/spec/template/spec/containers"]
     edited = {"template": {"spec": {"containers": [container | {"image": "x"}]}}}
-    assert extended_fields(deployment(edited), body) == []  # apply is enough
+    assert extended_fields(stored(Deployment, **edited), body) == []  # apply is enough
     for ports in ([], [port | {"port": 8080}], [port, port | {"port": 8080, "name": "x"}]):
-        assert extended_fields(service(ports=ports), of_service) == ["/spec/ports"]
+        assert extended_fields(stored(Service, ports=ports), of_service) == ["/spec/ports"]
     labels = of_service["spec"]["selector"]
-    assert extended_fields(service(selector=labels | {"app": "other"}), of_service) == ["/spec/selector"]
-    assert extended_fields(service(ports=[port | {"nodePort": 30000, "targetPort": 1}]), of_service) == []
+    assert extended_fields(stored(Service, selector=labels | {"app": "other"}), of_service) == ["/spec/selector"]
+    assert extended_fields(stored(Service, ports=[port | {"nodePort": 30000, "targetPort": 1}]), of_service) == []
 
 
 def test_a_replacement_names_the_version_that_was_evaluated() -> None:
     child = msgspec.structs.replace(
-        deployment(), metadata=msgspec.convert({"resourceVersion": "7"}, type(deployment().metadata))
+        stored(Deployment), metadata=msgspec.convert({"resourceVersion": "7"}, type(stored(Deployment).metadata))
     )
     version, *changes = replacement(child, bodies()[0], UNIONS)
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
@@ -157,5 +156,5 @@ def test_a_replacement_names_the_version_that_was_evaluated() -> None:
 def test_it_is_reported_why_no_pod_comes_up(condition: dict[str, str], told: str) -> None:
     """TB-11: on the job, where people look, in the Deployment's words."""
     text = f"deployment {NAME} is not progressing: {told}"
-    found = [(each.reason, each.message) for each in progress_warnings(deployment(conditions=[condition]))]
+    found = [(each.reason, each.message) for each in progress_warnings(stored(Deployment, {"conditions": [condition]}))]
     assert found == ([("FailedTensorBoard", text)] if told else [])

@@ -12,7 +12,7 @@ from fakes.recordings import kueue
 from tfjob_operator.api.meta import Meta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.alpha.batch_jobs import BatchJob, Children
 from tfjob_operator.controller.alpha.observe import problems_of, replicas_of
 from tfjob_operator.controller.jobs.children import Pod
@@ -24,7 +24,7 @@ GANG = next(seen.object for seen in kueue("gates") if seen.object["metadata"]["n
 
 def decided(body: dict[str, Any], pods: Iterable[dict[str, Any]] = ()) -> Plan:
     """What the operator plans for a job with these pods."""
-    return decide(job_of(body), *msgspec.convert([*pods], list[Pod]))
+    return decide(msgspec.json.decode(msgspec.json.encode(body), type=TFJob), *msgspec.convert([*pods], list[Pod]))
 
 
 def reported(problems: Iterable[StartProblem]) -> list[tuple[str, str, str]]:
@@ -32,10 +32,6 @@ def reported(problems: Iterable[StartProblem]) -> list[tuple[str, str, str]]:
     recorder = FakeRecorder()
     job_events(recorder).report(Meta(name="mnist", namespace="ns", uid="uid"), tuple(problems))
     return recorder.events
-
-
-def job_of(body: dict[str, Any]) -> TFJob:
-    return msgspec.json.decode(msgspec.json.encode(body), type=TFJob)
 
 
 def test_while_a_job_is_suspended_every_pod_that_has_not_ended_is_active() -> None:
@@ -53,7 +49,7 @@ def test_while_a_job_is_suspended_every_pod_that_has_not_ended_is_active() -> No
         if not job or not job["spec"]["runPolicy"]["suspend"]:
             continue
         there = [each for each in pods.values() if each["status"]["phase"] not in {"Succeeded", "Failed"}]
-        status = decided(job, pods.values()).status or job_of(job).status
+        status = decided(job, pods.values()).status or msgspec.convert(job["status"], JobStatus)
         assert sum(each.active for each in status.replica_statuses.values()) == len(there)
         terminating = [each for each in there if "deletionTimestamp" in each["metadata"]]
         most_terminating = max(most_terminating, len(terminating))

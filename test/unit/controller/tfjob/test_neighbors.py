@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fakes.jobs import decide, good_spec, job, pod, spec
-from fakes.lives import LIVES, Life, Moment, workers
+from fakes.lives import LIVES, Life, Moment
 from support.cases import for_each
 from tfjob_operator.api.core import TERMINAL
 from tfjob_operator.api.v1.constants import LABEL_QUEUE, TFJOBS
@@ -247,7 +247,7 @@ def test_katib_finds_the_pod_with_its_metrics_and_kueue_the_pods_of_a_job() -> N
     pkg/webhook/v1beta1/pod/inject_webhook.go:255-307. kubernetes-sigs/kueue v0.19.2:
     pkg/controller/jobs/kubeflow/jobs/tfjob/tfjob_controller.go:100-102.
     """
-    given = job(workers())
+    given = job(spec("Never", PS=1, Worker=2))
     keys = [ReplicaKey.of("mnist", *key) for key in (("PS", 0), ("Worker", 0), ("Worker", 1))]
     found = [labels_of(given.metadata, good_spec(given), key) for key in keys]
     primary = [each.get("training.kubeflow.org/job-role") == "master" for each in found]

@@ -1,11 +1,12 @@
 """Failure policies: which rule decides about a failure, and what a restart of the whole job does."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from fakes.jobs import Punctual, at, decide, disrupted, job, pod, pod_group, replica, spec, synced, true_of
+from fakes.jobs import Punctual, at, decide, disrupted, job, pod, pod_group, replica, spec, synced, true_of, workers
 from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api import core
 from tfjob_operator.api.core import Condition, Container
@@ -32,10 +33,7 @@ def policy(*rules: dict[str, Any], workers: int = 3, restart: str = "Never", **m
     return {"tfReplicaSpecs": types, "runPolicy": {"failurePolicy": {"rules": [*rules], "maxRestarts": 3} | more}}
 
 
-def running(count: int = 3, attempt: int = 0, *, but: dict[int, Pod | None] | None = None) -> list[Pod]:
-    """The pods of running workers of an attempt; those in `but` are others, or are not there."""
-    pods = {index: pod("Worker", index, uid=f"{index}-{attempt}") for index in range(count)} | (but or {})
-    return [of(attempt, each) for each in pods.values() if each is not None]
+running = partial(workers, attempt=0)
 
 
 def of(attempt: int, each: Pod) -> Pod:
@@ -43,9 +41,8 @@ def of(attempt: int, each: Pod) -> Pod:
     return labelled(each, attempt=str(attempt))
 
 
-def failed(index: int, code: int = 42, at_s: float = 30, **more: Any) -> Pod:
-    """A worker that has failed."""
-    return pod("Worker", index, "Failed", code, ended_s=at_s, **{"uid": f"{index}-failed"} | more)
+failed = partial(pod, "Worker", phase="Failed", exit_code=42, ended_s=30)
+"""A worker that has failed."""
 
 
 def evicted(index: int) -> Pod:
@@ -55,7 +52,7 @@ def evicted(index: int) -> Pod:
 
 def stopped(index: int) -> Pod:
     """A worker that exited with 0 when its node was shut down."""
-    return disrupted(failed(index, 0), "TerminationByKubelet")
+    return disrupted(failed(index, exit_code=0), "TerminationByKubelet")
 
 
 def started(given: dict[str, Any], **meta: Any) -> TFJob:
@@ -108,7 +105,7 @@ def test_no_pod_is_created_while_one_of_an_earlier_attempt_exists() -> None:
 def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts_nothing_again() -> None:
     """Pods of an earlier attempt match no rule, whatever they end with."""
     restarted = synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)}))
-    found = decide(restarted, *running(but={1: failed(1), 2: failed(2, 137)}), at_s=61)
+    found = decide(restarted, *running(but={1: failed(1), 2: failed(2, exit_code=137)}), at_s=61)
     assert names(found)[0] == ALL
     assert after(restarted, found).status.attempt == restarted.status.attempt == 1
     assert after(restarted, found).status.counted_restarts == 1
@@ -117,10 +114,14 @@ def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts
 @pytest.mark.parametrize(
     ("rules", "failures", "expected"),
     [
-        ([FAIL | on(1), RESTART_ALL], {0: failed(0, 42, 10), 1: failed(1, 1, 20)}, ("Failed", 0)),
-        ([RESTART_ALL | on(42), FAIL], {0: failed(0, 1, 10), 1: failed(1, 42, 20)}, ("Restarting", 1)),
-        ([RESTART_ALL | on(42)], {0: failed(0, 1)}, ("Failed", 0)),
-        ([RESTART_ALL | on(42)], {0: failed(0, 1), 1: failed(1)}, ("Restarting", 1)),
+        ([FAIL | on(1), RESTART_ALL], {0: failed(0, ended_s=10), 1: failed(1, exit_code=1, ended_s=20)}, ("Failed", 0)),
+        (
+            [RESTART_ALL | on(42), FAIL],
+            {0: failed(0, exit_code=1, ended_s=10), 1: failed(1, ended_s=20)},
+            ("Restarting", 1),
+        ),
+        ([RESTART_ALL | on(42)], {0: failed(0, exit_code=1)}, ("Failed", 0)),
+        ([RESTART_ALL | on(42)], {0: failed(0, exit_code=1), 1: failed(1)}, ("Restarting", 1)),
         ([RESTART_ALL | {"targetReplicaTypes": ["Evaluator"]}], {0: failed(0)}, ("Failed", 0)),
         ([RESTART_ALL | {"onFailureReasons": ["Evicted"]}], {0: failed(0, reason="Evicted")}, ("Restarting", 1)),
         ([RESTART_ALL | {"onFailureReasons": ["Evicted"]}], {0: evicted(0)}, ("Restarting", 1)),
@@ -128,8 +129,8 @@ def test_an_operator_that_was_killed_after_the_write_deletes_the_rest_and_counts
         ([RESTART_ALL | on(42)], {0: evicted(0)}, ("Running", 0)),
         ([RESTART_ALL | {"onPodConditions": [{"type": "DisruptionTarget"}]}], {0: evicted(0)}, ("Restarting", 1)),
         ([RESTART_ALL], {0: pod("Worker", 0, terminating=True)}, ("Running", 0)),
-        ([RESTART_ALL | on(1)], {0: failed(0, 1, terminating=True)}, ("Running", 0)),
-        ([RESTART_ALL], {0: failed(0, 0, reason="DeadlineExceeded")}, ("Restarting", 1)),
+        ([RESTART_ALL | on(1)], {0: failed(0, exit_code=1, terminating=True)}, ("Running", 0)),
+        ([RESTART_ALL], {0: failed(0, exit_code=0, reason="DeadlineExceeded")}, ("Restarting", 1)),
         ([RESTART_ALL], {0: stopped(0)}, ("Restarting", 1)),
         ([FAIL], {0: pod("Worker", 0, "Succeeded", 0), 1: failed(1)}, ("Succeeded", 0)),
     ],
@@ -161,7 +162,7 @@ def test_rules_decide_in_their_order(
 def test_never_in_a_pod_without_its_label_shows_nothing_where_a_rule_is_about_it() -> None:
     """This operator made it so: the policy is the replica's. A user may take the label away, or copy the pod without it."""
     before = started(policy(FAIL | on(3), restart="OnFailure"))
-    found = decide(before, *running(but={1: failed(1, 137, reason="Preempting")}))
+    found = decide(before, *running(but={1: failed(1, exit_code=137, reason="Preempting")}))
     assert (names(found), true_of(after(before, found))[-1]) == ((["mnist-worker-1"], []), "Restarting")
 
 
@@ -187,7 +188,7 @@ def test_the_job_fails_when_it_was_restarted_as_often_as_it_may_be() -> None:
     ("failure", "reason"),
     [
         (failed(1), "Error"),
-        (changed(failed(1, 137), status__container_statuses=OOM), "OOMKilled"),
+        (changed(failed(1, exit_code=137), status__container_statuses=OOM), "OOMKilled"),
         (failed(1, reason="Evicted"), "Evicted"),
         (evicted(1), "Evicted"),
         (failed(1, reason="NodeLost"), "NodeLost"),
@@ -447,7 +448,7 @@ def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
         whole = synced(whole, at_s=60.5 + attempt)
     one = started(spec("ExitCode", Worker=3))
     for number in range(2):
-        one = synced(one, *running(but={1: failed(1, 137, uid=f"try-{number}")}), at_s=60 + number)
+        one = synced(one, *running(but={1: failed(1, exit_code=137, uid=f"try-{number}")}), at_s=60 + number)
     rest = running(but={1: None})
     for found, pods, missing in ((whole, (), ALL), (one, rest, ALL[1:2])):
         assert (names(decide(found, *pods, at_s=63))[1], found.status.next_restart_time is None) == ([], found is one)
@@ -460,7 +461,7 @@ def test_an_operator_that_delays_no_restarts_drops_recorded_delays() -> None:
 def test_the_delay_does_not_start_over_after_ten_minutes_in_which_the_job_did_not_run() -> None:
     """Its pods waited for nodes, say."""
     found = synced(synced(started(policy(RESTART_ALL)), *running(but={1: failed(1)})), at_s=61)
-    found = synced(found, *running(attempt=1, but={1: failed(1, at_s=899)}), at_s=900)
+    found = synced(found, *running(attempt=1, but={1: failed(1, ended_s=899)}), at_s=900)
     assert found.status.next_restart_time == at(910)
 
 

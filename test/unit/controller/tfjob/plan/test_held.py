@@ -57,10 +57,7 @@ REFUSAL = "pod mnist-worker-1 was rejected: spec.containers[0].image: Required v
 RUNNING = [pod("Worker", 0), pod("Worker", 1)]
 SERVICES = [service("Worker", 0), service("Worker", 1)]
 HELD = ["Created", "Held", "Running"]
-
-
-def running(given: dict[str, Any] = SPEC) -> TFJob:
-    return started(given, *RUNNING, after_s=0)
+STARTED = started(SPEC, *RUNNING, after_s=0)
 
 
 def held_of(tfjob: TFJob) -> JobCondition:
@@ -77,11 +74,11 @@ def begun_of(tfjob: TFJob) -> StartRecord:
 @pytest.mark.parametrize("wrong", [*MISTAKES.values()], ids=MISTAKES)
 def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None:
     """U4: not a pod and not a service is touched, and the state that clients read stays as it was."""
-    decided = decide(edited(running(), wrong), *RUNNING, services=SERVICES)
-    held = after(edited(running(), wrong), decided)
+    decided = decide(edited(STARTED, wrong), *RUNNING, services=SERVICES)
+    held = after(edited(STARTED, wrong), decided)
     assert names(decided) == {}
     assert true_of(held) == HELD
-    assert held.status.conditions[-1] == running().status.conditions[-1]
+    assert held.status.conditions[-1] == STARTED.status.conditions[-1]
     assert held.status.observed_generation == 2
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
     assert decide(held, *RUNNING, services=SERVICES).status is None
@@ -97,9 +94,9 @@ def test_a_service_proves_that_a_job_has_begun_whose_pod_was_gone_before_its_fir
 def test_the_condition_and_one_warning_name_every_mistake() -> None:
     """U4: once for the same mistakes, and again when they are others."""
     wrong = SPEC | {"runPolicy": {"backoffLimit": -1, "cleanPodPolicy": "Sometimes"}}
-    decided = decide(edited(running(), wrong), *RUNNING)
+    decided = decide(edited(STARTED, wrong), *RUNNING)
     (warning,) = decided.events
-    held = after(edited(running(), wrong), decided)
+    held = after(edited(STARTED, wrong), decided)
     assert (warning.type, warning.reason, held_of(held).reason) == ("Warning", "InvalidTFJobSpec", "InvalidTFJobSpec")
     for text in (warning.message, held_of(held).message):
         assert "backoffLimit" in text
@@ -113,7 +110,7 @@ def test_the_condition_and_one_warning_name_every_mistake() -> None:
 def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int, state: str, gone: list[str]) -> None:
     """U4: until the specification is good, a failure neither ends the job nor leads to a new pod."""
     ended = (pod("Worker", 0), pod("Worker", 1, "Failed", code))
-    held = synced(edited(running(), MISTAKE), *RUNNING)
+    held = synced(edited(STARTED, MISTAKE), *RUNNING)
     decided = decide(held, *ended)
     held = after(held, decided)
     assert names(decided) == {}
@@ -128,7 +125,11 @@ def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int, 
 
 def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_mended() -> None:
     """U4: its pod may be gone by then, and the proof with it."""
-    held = synced(edited(running(), MISTAKE), pod("Worker", 0, "Succeeded", 0), pod("Worker", 1, restarts=3))
+    held = synced(
+        edited(STARTED, MISTAKE),
+        pod("Worker", 0, "Succeeded", 0),
+        pod("Worker", 1, restarts=3),
+    )
     assert held.status.finished_indices == {"Worker": "0"}
     assert [record.total for record in held.status.restarts] == [3]
     assert "Succeeded" not in true_of(held)
@@ -137,7 +138,7 @@ def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_
 
 def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> None:
     """U4: the job goes on as if nothing had happened."""
-    held = synced(edited(running(), MISTAKE), *RUNNING)
+    held = synced(edited(STARTED, MISTAKE), *RUNNING)
     assert names(decide(held, pod("Worker", 0), services=SERVICES[:1])) == {}
     decided = decide(edited(held, SPEC), pod("Worker", 0), services=SERVICES)
     assert names(decided) == {"create pods": ["mnist-worker-1"]}
@@ -151,7 +152,7 @@ def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
     """U4: with the message of any such job; then what ran is cleaned up, since a limit leaves nothing running."""
     limit = {"activeDeadlineSeconds": 100}
     wrong = SPEC | {"runPolicy": limit | {"backoffLimit": -1, "cleanPodPolicy": "None"}}
-    held = edited(running(SPEC | {"runPolicy": limit}), wrong)
+    held = edited(started(SPEC | {"runPolicy": limit}, *RUNNING, after_s=0), wrong)
     assert decide(held, *RUNNING).requeue_after_s == 41
     ended = synced(synced(held, *RUNNING), *RUNNING, at_s=101)
     assert true_of(ended) == ["Created", "Failed"]
@@ -163,7 +164,7 @@ def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() 
     """U4: suspension is the user's explicit request; a wrong specification is no reason to make pods."""
     wrong = {"backoffLimit": -1, "activeDeadlineSeconds": 10}
     tfjob, both = (
-        edited(running(), SPEC | {"runPolicy": wrong | {"suspend": True}}),
+        edited(STARTED, SPEC | {"runPolicy": wrong | {"suspend": True}}),
         ["mnist-worker-0", "mnist-worker-1"],
     )
     decided = decide(tfjob, *RUNNING, services=SERVICES)
@@ -205,7 +206,7 @@ def test_a_job_that_has_never_begun_fails() -> None:
 
 def test_a_job_of_an_older_operator_is_held_too() -> None:
     """U4: it recorded neither `begun` nor how many replicas there were; its pods are proof enough."""
-    wrong = edited(changed(running(), status__begun=None), MISTAKE)
+    wrong = edited(changed(STARTED, status__begun=None), MISTAKE)
     held = synced(wrong, pod("Worker", 0), pod("Worker", 7, "Succeeded", 0))
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
     assert (held.status.finished_indices, held.status.begun) == ({"Worker": "7"}, StartRecord())
@@ -215,7 +216,7 @@ def test_a_job_of_an_older_operator_is_held_too() -> None:
 
 def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
     """U4: in the API server's words; nothing is tried again at the same generation, even after a restart of the operator."""
-    larger = edited(running(), spec(Worker=3))
+    larger = edited(STARTED, spec(Worker=3))
     decided = planned(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
     held = after(larger, decided)
     assert (true_of(held), held_of(held).message) == (HELD, REFUSAL)
@@ -229,7 +230,7 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
 
 def test_a_job_that_is_held_for_a_refusal_stays_so_when_its_record_is_lost() -> None:
     """U4: it would fail, and its running pods would be deleted."""
-    larger = edited(running(), spec(Worker=3))
+    larger = edited(STARTED, spec(Worker=3))
     held = after(larger, planned(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH))
     lost = synced(changed(held, status__begun=None), *RUNNING)
     assert true_of(lost) == HELD
@@ -238,7 +239,7 @@ def test_a_job_that_is_held_for_a_refusal_stays_so_when_its_record_is_lost() -> 
 
 def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:
     """B03: it could never have all its pods, and those that it has do not change that."""
-    tfjob = running()
+    tfjob = STARTED
     decided = planned(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
     assert true_of(after(tfjob, decided)) == ["Created", "Failed"]
     assert decided.events[0].message.endswith(f"the spec is invalid: {REFUSAL}")
@@ -262,7 +263,7 @@ def test_what_keeps_a_pod_from_starting_is_told_of_a_held_job_too() -> None:
     stuck = changed(
         pod("Worker", 1, "Pending"), status__container_statuses=(ContainerStatus("tensorflow", state=waiting),)
     )
-    (problem,) = decide(edited(running(), MISTAKE), pod("Worker", 0), stuck).problems
+    (problem,) = decide(edited(STARTED, MISTAKE), pod("Worker", 0), stuck).problems
     assert "no such image" in problem.event.message
 
 
@@ -279,7 +280,7 @@ def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_not
     wrong: dict[str, Any], first: list[Pod], then: list[Pod]
 ) -> None:
     """U4: and its status settles, so it costs no further call."""
-    tfjob = edited(running(), wrong)
+    tfjob = edited(STARTED, wrong)
     for pods in (first, then):
         decided = decide(tfjob, *pods)
         assert names(decided) == {}
@@ -366,17 +367,13 @@ LONG = "a" * (63 - len("-worker-9"))
 """A job of this name may have ten workers."""
 
 
-def workers(count: int, **others: Any) -> dict[str, Any]:
-    return spec("ExitCode", Worker=count, **others)
-
-
 TOO_LARGE = pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
 
 
 @TOO_LARGE
 def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: int) -> None:
     """B05, D16: it has never begun, so it fails, and its owner sees at once what to mend."""
-    decided = decide(job(workers(count), name=name))
+    decided = decide(job(spec("ExitCode", Worker=count), name=name))
     assert [event.reason for event in decided.events] == ["InvalidTFJobSpec"]
     assert names(decided) == {}
 
@@ -384,7 +381,7 @@ def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: 
 @TOO_LARGE
 def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: int) -> None:
     """D16: the job keeps its size, and is synced as ever; the condition and one Warning name the bound."""
-    tfjob = edited(synced(job(workers(3), name=name)), workers(count))
+    tfjob = edited(synced(job(spec("ExitCode", Worker=3), name=name)), spec("ExitCode", Worker=count))
     pods = [pod("Worker", 0, job_name=name), pod("Worker", 1, "Failed", 137, job_name=name)]
     decided = decide(tfjob, *pods)
     assert names(decided)["create pods"] == [f"{name}-worker-2"]
@@ -400,15 +397,17 @@ def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: in
 
 def test_scaled_back_the_job_is_held_no_more() -> None:
     """D16: to any size within bounds."""
-    held = synced(edited(synced(job(workers(3), name=LONG)), workers(11)))
-    decided = decide(edited(held, workers(10)))
+    held = synced(edited(synced(job(spec("ExitCode", Worker=3), name=LONG)), spec("ExitCode", Worker=11)))
+    decided = decide(edited(held, spec("ExitCode", Worker=10)))
     assert len(decided.create_pods) == 10
     assert [event.reason for event in decided.events] == ["TFJobSpecMended"]
 
 
 def test_what_shrinks_beside_a_scale_up_that_is_held_shrinks() -> None:
     """D16: no type gets more than it had, and one that is new gets none."""
-    tfjob = edited(synced(job(workers(3, PS=2), name=LONG)), workers(11, PS=1, Evaluator=1))
+    tfjob = edited(
+        synced(job(spec("ExitCode", Worker=3, PS=2), name=LONG)), spec("ExitCode", Worker=11, PS=1, Evaluator=1)
+    )
     assert good_spec(tfjob).sizes == {"PS": 1, "Worker": 3, "Evaluator": 0}
 
 
@@ -418,8 +417,10 @@ def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:
     def at_most_two(_job: ObjectMeta, found: TFJobSpec) -> Mistake | None:
         return Mistake("", "too many") if found.total_replicas > 2 else None
 
-    tfjob = edited(synced(job(workers(3))), workers(3) | {"runPolicy": {"backoffLimit": 5}})
+    tfjob = edited(
+        synced(job(spec("ExitCode", Worker=3))), spec("ExitCode", Worker=3) | {"runPolicy": {"backoffLimit": 5}}
+    )
     assert bounded(tfjob, good_spec(tfjob), [at_most_two]) == good_spec(tfjob)
-    cut = bounded(tfjob, good_spec(edited(tfjob, workers(4))), [at_most_two])
+    cut = bounded(tfjob, good_spec(edited(tfjob, spec("ExitCode", Worker=4))), [at_most_two])
     assert isinstance(cut, TFJobSpec)
     assert (cut.sizes, cut.too_large) == ({"Worker": 3}, Mistake("", "too many"))

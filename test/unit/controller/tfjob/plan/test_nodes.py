@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fakes.jobs import at, decide, disrupted, good_spec, job, pod, replica, spec, started, synced, true_of
-from fakes.objects import after, changed, labelled
+from fakes.jobs import at, decide, disrupted, good_spec, job, pod, replica, spec, started, synced, true_of, workers
+from fakes.objects import after, changed
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import LABEL_QUEUE
 from tfjob_operator.api.v1.types import AvoidedNode, ConditionPattern, JobAnnotations, TaintPattern, TFJob
@@ -50,13 +51,8 @@ def on(name: str, found: Pod, **more: Any) -> Pod:
     return changed(found, node=name, **more)
 
 
-def workers(count: int = 3, /, **others: Any) -> list[Pod]:
-    """Running workers, each on a node of its own: n0, n1, ...; `others` take the place of those on the same node."""
-    return [others.get(f"n{index}", on(f"n{index}", pod("Worker", index, uid=f"{index}"))) for index in range(count)]
-
-
-def failed(index: int, code: int = 42, **more: Any) -> Pod:
-    return pod("Worker", index, "Failed", code, ended_s=30, **more)
+failed = partial(pod, "Worker", phase="Failed", exit_code=42, ended_s=30)
+"""A worker that has failed."""
 
 
 def lost(index: int, **more: Any) -> Pod:
@@ -154,9 +150,9 @@ def test_any_entry_of_a_rule_is_enough_after_standing_for_half_a_minute(
 def test_a_hit_counts_from_the_start_of_the_pod_if_that_is_later_and_time_alone_brings_the_next_plan() -> None:
     before = begun(policy({"action": "RestartReplica"} | GPU))
     late = on("n1", pod("Worker", 1, uid="1"), started=at(40))
-    found = decide(before, *workers(n1=late), nodes=nodes(n1=SICK))
+    found = decide(before, *workers(but={1: late}), nodes=nodes(n1=SICK))
     assert (deleted(found), found.requeue_after_s) == ([], 10)
-    assert deleted(decide(before, *workers(n1=late), nodes=nodes(n1=SICK), at_s=70)) == ["mnist-worker-1"]
+    assert deleted(decide(before, *workers(but={1: late}), nodes=nodes(n1=SICK), at_s=70)) == ["mnist-worker-1"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +165,7 @@ def test_a_hit_counts_from_the_start_of_the_pod_if_that_is_later_and_time_alone_
 )
 def test_rules_about_nodes_take_their_turn_among_the_others(rules: tuple[dict[str, Any], ...], by: str) -> None:
     before = begun(policy(*rules))
-    found = decide(before, *workers(n0=failed(0, uid="0")), nodes=nodes(n1=SICK))
+    found = decide(before, *workers(but={0: failed(0, uid="0")}), nodes=nodes(n1=SICK))
     assert any(f"rule {by}" in event.message for event in found.events)
 
 
@@ -178,7 +174,7 @@ def test_a_pod_about_which_an_earlier_rule_has_decided_is_left_alone_by_rules_ab
         {"action": "RestartReplica", "onExitCodes": {"operator": "In", "values": [42]}},
         {"action": "FailJob"} | GPU,
     )
-    found = synced(begun(policy(*rules)), *workers(n1=on("n1", failed(1))), nodes=nodes(n1=SICK))
+    found = synced(begun(policy(*rules)), *workers(but={1: on("n1", failed(1))}), nodes=nodes(n1=SICK))
     assert (true_of(found)[-1], avoided(found)) == ("Restarting", {"n1": (1, True)})
 
 
@@ -201,14 +197,14 @@ def test_a_pod_that_avoids_an_expired_node_is_deleted_once_when_the_whole_job_re
     held = (AvoidedNode("n5", 1, at(100)),)
     before = changed(begun(given), status__avoided_nodes=held)
     waits = changed(pod("Worker", 1, "Pending", uid="new"), metadata__creation_timestamp=at(61))
-    found = decide(before, *workers(n0=on("n0", failed(0)), n1=waits), at_s=160)
+    found = decide(before, *workers(but={0: on("n0", failed(0)), 1: waits}), at_s=160)
     assert deleted(found) == ["mnist-worker-0", "mnist-worker-1", "mnist-worker-2"]
 
 
 def test_a_pod_that_is_terminating_or_done_is_not_hit() -> None:
     before = begun(policy({"action": "RestartReplica"} | GPU))
     for each in (pod("Worker", 1, terminating=True), pod("Worker", 1, "Succeeded", 0)):
-        found = decide(before, *workers(n1=on("n1", each)), nodes=nodes(n1=SICK))
+        found = decide(before, *workers(but={1: on("n1", each)}), nodes=nodes(n1=SICK))
         assert (deleted(found), avoided(after(before, found))) == ([], {})
 
 
@@ -287,7 +283,7 @@ def test_of_the_last_nodes_that_suit_one_stays_whatever_fails_there(failures: in
     given["tfReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] = {"pool": "gpu"}
     given["tfReplicaSpecs"]["PS"] = replica(1)
     gpu = {name: NodeShape({"pool": "gpu"}, {}) for name in ("n0", "n1")}
-    there = workers(2, **{f"n{index}": on(f"n{index}", lost(index)) for index in range(failures)})
+    there = workers(2, but={index: on(f"n{index}", lost(index)) for index in range(failures)})
     known = cluster({f"n{index}": HEALTHY for index in range(9)}, **gpu)
     found = synced(begun(given), *there, nodes=known)
     assert avoided(found)[f"n{failures - 1}"] == expected
@@ -298,7 +294,7 @@ def test_of_the_last_nodes_that_suit_one_stays_whatever_fails_there(failures: in
 def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance() -> None:
     """Both pods on it are counted, each once, also if the operator is killed after the write."""
     before = begun(policy({"action": "RestartReplica"} | GPU))
-    pods = workers(n2=on("n1", pod("Worker", 2, uid="2")))
+    pods = workers(but={2: on("n1", pod("Worker", 2, uid="2"))})
     first = synced(before, *pods, nodes=nodes(n1=SICK))
     assert first.status.avoided_nodes == (AvoidedNode("n1", 2, at(60 + 3600)),)
     again = decide(first, *pods, nodes=nodes(n1=SICK), at_s=61)
@@ -312,14 +308,14 @@ def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance
 @pytest.mark.parametrize(
     ("pods", "avoidance", "expected"),
     [
-        ({"n1": lost(1)}, {}, {"n1": (1, True)}),
-        ({"n1": lost(1)}, {"failureThreshold": 2}, {"n1": (1, False)}),
-        ({"n1": failed(1, 137)}, {}, {"n1": (0, False)}),
-        ({"n1": pod("Worker", 1, "Failed", 137, reason="Evicted")}, {}, {"n1": (1, True)}),
-        ({"n1": pod("Worker", 1, "Failed", reason="Preempting")}, {}, {}),
-        ({"n1": pod("Worker", 1, terminating=True)}, {}, {}),
-        ({"n1": lost(1, terminating=True)}, {}, {"n1": (1, True)}),
-        ({f"n{index}": lost(index) for index in range(3)}, {}, {"n0": (1, True), "n1": (1, True), "n2": (1, False)}),
+        ({1: lost(1)}, {}, {"n1": (1, True)}),
+        ({1: lost(1)}, {"failureThreshold": 2}, {"n1": (1, False)}),
+        ({1: failed(1, exit_code=137)}, {}, {"n1": (0, False)}),
+        ({1: pod("Worker", 1, "Failed", 137, reason="Evicted")}, {}, {"n1": (1, True)}),
+        ({1: pod("Worker", 1, "Failed", reason="Preempting")}, {}, {}),
+        ({1: pod("Worker", 1, terminating=True)}, {}, {}),
+        ({1: lost(1, terminating=True)}, {}, {"n1": (1, True)}),
+        ({index: lost(index) for index in range(3)}, {}, {"n0": (1, True), "n1": (1, True), "n2": (1, False)}),
     ],
     ids=[
         "a lost node",
@@ -333,11 +329,11 @@ def test_a_sick_node_is_avoided_for_an_hour_though_the_job_asks_for_no_avoidance
     ],
 )
 def test_a_node_with_enough_failures_is_avoided(
-    pods: dict[str, Pod], avoidance: dict[str, int], expected: dict[str, tuple[int, bool]]
+    pods: dict[int, Pod], avoidance: dict[str, int], expected: dict[str, tuple[int, bool]]
 ) -> None:
     """Each failure is counted once: the plan for the same pods changes nothing any more."""
     before = begun(policy(nodeAvoidance=avoidance))
-    there = workers(**{name: on(name, each) for name, each in pods.items()})
+    there = workers(but={index: on(f"n{index}", each) for index, each in pods.items()})
     found = before
     for at_s in (60, 61, 62):
         found = synced(found, *there, at_s=at_s)
@@ -347,7 +343,7 @@ def test_a_node_with_enough_failures_is_avoided(
 def test_where_not_all_nodes_may_be_avoided_those_come_first_that_failed_most_often() -> None:
     held = (AvoidedNode("n0", 1), AvoidedNode("n1", 1), AvoidedNode("n2", 3))
     before = changed(begun(policy(nodeAvoidance={})), status__avoided_nodes=held)
-    found = synced(before, *workers(n2=on("n2", lost(2))))
+    found = synced(before, *workers(but={2: on("n2", lost(2))}))
     assert avoided(found) == {"n0": (1, True), "n1": (1, False), "n2": (4, True)}
 
 
@@ -364,7 +360,7 @@ def test_a_restart_because_of_a_sick_node_is_not_delayed() -> None:
     """It is no failure of the program."""
     found = begun(policy({"action": "RestartAll"} | GPU))
     for attempt in range(2):
-        there = [labelled(each, attempt=str(attempt)) for each in workers()]
+        there = workers(3, attempt)
         found = synced(found, *there, nodes=nodes(n1=SICK), at_s=60 + 120 * attempt)
         assert (found.status.attempt, found.status.next_restart_time) == (attempt + 1, None)
         found = synced(found, at_s=61 + 120 * attempt)
@@ -373,17 +369,21 @@ def test_a_restart_because_of_a_sick_node_is_not_delayed() -> None:
 def test_the_program_has_to_fail_twice_on_a_node() -> None:
     found = begun(policy(nodeAvoidance={"expirationSeconds": 100}))
     for number, expected in enumerate([(0, False), (1, True), (2, True)]):
-        found = synced(found, *workers(n1=on("n1", failed(1, 137, uid=f"try-{number}"))), at_s=60 + number)
+        found = synced(
+            found, *workers(but={1: on("n1", failed(1, exit_code=137, uid=f"try-{number}"))}), at_s=60 + number
+        )
         assert avoided(found) == {"n1": expected}
     assert found.status.avoided_nodes[0].expiration_time == at(162)
 
 
 def test_a_pod_that_no_node_suits_is_created_again_when_its_node_is_not_avoided_any_more() -> None:
     """What a pod avoids is part of it: else it would wait for ever for a node that is healthy again."""
-    found = synced(begun(policy(nodeAvoidance={"expirationSeconds": 100})), *workers(n1=on("n1", lost(1))), at_s=60)
+    found = synced(
+        begun(policy(nodeAvoidance={"expirationSeconds": 100})), *workers(but={1: on("n1", lost(1))}), at_s=60
+    )
     waits = pod("Worker", 1, "Pending", uid="new")
     waits = changed(waits, metadata__creation_timestamp=at(61))
-    pods = workers(n1=waits)
+    pods = workers(but={1: waits})
     assert decide(found, *pods, at_s=159).requeue_after_s == 1
     expired = decide(found, *pods, at_s=160)
     assert (deleted(expired), expired.create_pods, avoided(after(found, expired))) == (
@@ -399,7 +399,7 @@ def test_a_pod_that_no_node_suits_is_created_again_when_its_node_is_not_avoided_
         ["mnist-worker-1"],
         (),
     )
-    assert deleted(decide(found, *workers(n1=on("n2", waits)), at_s=162)) == [], "it has a node"
+    assert deleted(decide(found, *workers(but={1: on("n2", waits)}), at_s=162)) == [], "it has a node"
     assert deleted(decide(found, *pods, at_s=160, gang=Gang(gang_scheduler("volcano"), None))) == []
 
 
@@ -429,10 +429,10 @@ ON_CODE = {"action": "RestartAll", "onExitCodes": {"operator": "In", "values": [
 )
 def test_a_job_that_asks_for_no_avoidance_any_more_avoids_no_node(given: dict[str, Any], edit: dict[str, Any]) -> None:
     """A pod that waits is recreated, since it excludes the node; only then is the node forgotten. Others continue."""
-    found = synced(begun(given), *workers(n1=on("n1", lost(1))), nodes=nodes(n1=SICK), at_s=60)
+    found = synced(begun(given), *workers(but={1: on("n1", lost(1))}), nodes=nodes(n1=SICK), at_s=60)
     assert (avoided(found), without_affinity(found)) == ({"n1": (1, True)}, False)
     found = edited(found, edit)
-    pods = workers(n1=WAITS)
+    pods = workers(but={1: WAITS})
     lifted = decide(found, *pods, at_s=70)
     assert (deleted(lifted), lifted.create_pods) == (["mnist-worker-1"], ())
     found = after(found, lifted)
@@ -476,36 +476,36 @@ def test_an_edit_shortens_the_time_for_which_a_node_is_avoided_and_does_not_exte
         assert found.status.avoided_nodes == (AvoidedNode("n1", 1, at(until)),)
 
 
-@pytest.mark.parametrize("failure", [None, failed(2, 42)], ids=["a request", "a request and a rule at the same time"])
+@pytest.mark.parametrize("failure", [None, failed(2)], ids=["a request", "a request and a rule at the same time"])
 def test_a_requested_restart_uses_all_nodes_again(failure: Pod | None) -> None:
     """For example after the repair of a node. A status that is not written yet does not bring the list back."""
     given = policy(ON_CODE, nodeAvoidance={"expirationSeconds": 86_400})
     before = changed(begun(given), status__avoided_nodes=(AvoidedNode("n1", 1, at(10_000)), AvoidedNode("n2", 1)))
-    there = [labelled(each, attempt="0") for each in workers(n1=WAITS, **{"n2": on("n2", failure)} if failure else {})]
+    there = workers(3, 0, but={1: WAITS} | ({2: on("n2", failure)} if failure else {}))
     requested = changed(before, metadata__annotations=JobAnnotations("now"))
     found = synced(requested, *there)
     assert (found.status.attempt, avoided(found), without_affinity(found)) == (1, {}, True)
     for one, other in ((before, found), (found, before)):
         assert avoided(changed(found, status=merged_status(one.status, other.status))) == {}
-    by_rule = synced(before, *[labelled(each, attempt="0") for each in workers(n2=on("n2", failed(2, 42)))])
+    by_rule = synced(before, *workers(3, 0, but={2: on("n2", failed(2))}))
     assert (by_rule.status.attempt, avoided(by_rule)) == (1, {"n1": (1, True), "n2": (2, True)})
 
 
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
-        ({"n0": failed(0, 1), "n1": failed(1, 42)}, {"n1": (0, False)}),
-        ({"n0": lost(0), "n1": failed(1, 42)}, {"n0": (1, True), "n1": (0, False)}),
+        ({0: failed(0, exit_code=1), 1: failed(1)}, {"n1": (0, False)}),
+        ({0: lost(0), 1: failed(1)}, {"n0": (1, True), "n1": (0, False)}),
     ],
     ids=["that of the others may be its consequence", "a lost node is to blame in any case"],
 )
 def test_a_restart_of_the_whole_job_counts_the_failure_that_is_its_cause(
-    pods: dict[str, Pod], expected: dict[str, tuple[int, bool]]
+    pods: dict[int, Pod], expected: dict[str, tuple[int, bool]]
 ) -> None:
     """Once: from the same write on the pods are those of an earlier attempt."""
     on_42 = {"onExitCodes": {"operator": "In", "values": [42]}}
     before = begun(policy({"action": "RestartAll"} | on_42, nodeAvoidance={}))
-    there = [labelled(each, attempt="0") for each in workers(**{name: on(name, each) for name, each in pods.items()})]
+    there = workers(3, 0, but={index: on(f"n{index}", each) for index, each in pods.items()})
     first = synced(before, *there)
     assert (first.status.attempt, avoided(first)) == (1, expected)
     assert avoided(synced(first, *there, at_s=61)) == expected
@@ -517,7 +517,7 @@ def test_a_failure_that_a_success_outweighs_is_not_counted_again_and_again() -> 
     done = on("n0", pod("Worker", 0, "Succeeded", 0, ended_s=50))
     found = begun(given)
     for at_s in (60, 61, 62):
-        found = synced(found, *workers(n0=done, n1=on("n1", failed(1))), at_s=at_s)
+        found = synced(found, *workers(but={0: done, 1: on("n1", failed(1))}), at_s=at_s)
         assert (found.status.attempt, avoided(found)) == (0, {})
     assert true_of(found)[-1] == "Running"
 
@@ -526,7 +526,7 @@ def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are
     held = tuple(AvoidedNode(f"a{number}", 1, at(1000 + number)) for number in range(MAX_AVOIDED - 1))
     before = begun(policy(nodeAvoidance={"failureThreshold": 5}))
     before = changed(before, status__avoided_nodes=(AvoidedNode("old", 4), *held))
-    found = synced(before, *workers(n1=on("n1", lost(1)), n2=on("n2", lost(2))))
+    found = synced(before, *workers(but={1: on("n1", lost(1)), 2: on("n2", lost(2))}))
     assert list(avoided(found)) == ["old", *(each.name for each in held)]
 
 
@@ -536,9 +536,9 @@ def test_the_status_remembers_a_limited_number_of_nodes_and_first_those_that_are
     ids=["nothing before", "a failure of an earlier pod", "restarts in place of the same pod"],
 )
 def test_a_status_whose_write_failed_counts_no_failure_twice_and_loses_none(earlier: Pod) -> None:
-    before = synced(begun(policy(nodeAvoidance={})), *workers(n1=on("n1", earlier)), at_s=20)
+    before = synced(begun(policy(nodeAvoidance={})), *workers(but={1: on("n1", earlier)}), at_s=20)
     count = sum(failures for failures, _ in avoided(before).values()) + 1
-    there = workers(n1=on("n1", lost(1, uid="now")))
+    there = workers(but={1: on("n1", lost(1, uid="now"))})
     observed = synced(before, *there)
     for written in (before, observed):  # the write was lost, or its response was
         merged = changed(written, status=merged_status(written.status, observed.status))
@@ -666,22 +666,24 @@ def test_the_job_or_else_the_operator_says_after_how_long(
     before = begun(policy(**policies))
     how: dict[str, Any] = {"nodes": nodes(n1=LOST), "defaults": Defaults(node_lost_timeout_s=default_s)}
     assert bool(decide(before, *workers(), **how).lost_pods) is due
-    later = decide(before, *workers(n1=on("n1", changed(pod("Worker", 1), metadata__creation_timestamp=at(0)))), **how)
+    later = decide(
+        before, *workers(but={1: on("n1", changed(pod("Worker", 1), metadata__creation_timestamp=at(0)))}), **how
+    )
     assert (later.lost_pods, later.requeue_after_s) == ((), 60 if due else None), "a pod that is bound there later"
     early = decide(before, *workers(), at_s=50, **how)
     assert (early.lost_pods, early.requeue_after_s) == ((), 10 if due else None)
 
 
 def test_of_a_finished_job_only_pods_that_are_being_deleted_are_ended() -> None:
-    finished = synced(begun(policy(nodeLostTimeoutSeconds=60)), *workers(n0=pod("Worker", 0, "Succeeded", 0)))
-    found = decide(finished, *workers(n2=on("n2", terminating(pod("Worker", 2)))), nodes=nodes(n1=LOST, n2=LOST))
+    finished = synced(begun(policy(nodeLostTimeoutSeconds=60)), *workers(but={0: pod("Worker", 0, "Succeeded", 0)}))
+    found = decide(finished, *workers(but={2: on("n2", terminating(pod("Worker", 2)))}), nodes=nodes(n1=LOST, n2=LOST))
     assert [each.pod.metadata.name for each in found.lost_pods] == ["mnist-worker-2"]
 
 
 def test_pods_of_a_lost_node_are_ended_while_the_end_of_a_queued_job_waits_for_them() -> None:
     """Also within their grace period: nothing else may end them."""
     queued = changed(begun(policy(nodeLostTimeoutSeconds=60)), metadata__labels={LABEL_QUEUE: "gpus"})
-    pods = workers(n0=pod("Worker", 0, "Succeeded", 0))
+    pods = workers(but={0: pod("Worker", 0, "Succeeded", 0)})
     ending = synced(queued, *pods)
     assert conditions.is_ending(ending.status)
     found = decide(ending, *pods, nodes=nodes(n1=LOST))
@@ -692,7 +694,7 @@ def test_pods_of_a_lost_node_are_ended_while_the_end_of_a_queued_job_waits_for_t
 def test_a_rule_about_lost_nodes_decides_before_the_pod_is_gone() -> None:
     """The pod is marked first. So the action is not lost, whenever the operator is killed."""
     before = begun(policy({"action": "RestartAll", "onFailureReasons": ["NodeLost"]}, nodeLostTimeoutSeconds=60))
-    pods = [labelled(each, attempt="0") for each in workers()]
+    pods = workers(3, 0)
     first = decide(before, *pods, nodes=nodes(n1=LOST))
     assert (len(first.lost_pods), first.delete_pods, first.status) == (1, (), None)
     marked = disrupted(changed(pods[1], status__phase="Failed", status__reason="NodeLost"), "NodeLost")

@@ -1,5 +1,6 @@
 """The plan for a job, and what it says of pods that cannot start or have failed, by tables. See test_plan_properties.py too."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from fakes.jobs import (
     template,
     true_of,
     with_condition,
+    with_containers,
     with_sidecar,
 )
 from fakes.objects import after, changed
@@ -479,9 +481,8 @@ def exited(
     return core.ContainerStatus(name=container, state=core.ContainerState(terminated=how))
 
 
-def failed(*statuses: core.ContainerStatus, index: int = 0, **status: Any) -> Pod:
-    """A failed worker with these containers."""
-    return changed(pod("Worker", index), status=core.PodStatus(phase="Failed", container_statuses=statuses, **status))
+failed = partial(with_containers, pod("Worker", 0, "Failed"))
+"""A failed worker with these containers."""
 
 
 def never_created(reason: str, message: str = "") -> core.ContainerStatus:
@@ -567,11 +568,16 @@ def test_the_record_of_a_container_that_was_not_created_has_no_exit_code(policy:
 def test_the_first_of_several_failed_pods_is_named() -> None:
     """U8: the others may have failed because of it. Without times the lowest index is named."""
     message = message_of(
-        *(failed(exited("tensorflow", 1, at_s), index=index) for index, at_s in enumerate((9.0, 2.0, 5.0)))
+        *(
+            with_containers(pod("Worker", index, "Failed"), exited("tensorflow", 1, at_s))
+            for index, at_s in enumerate((9.0, 2.0, 5.0))
+        )
     )
     several, first = "TFJob ns/mnist has failed because 3 Worker replica(s) failed", "The first was pod mnist-worker-1"
     assert message == f"{several}. {first}: container tensorflow exited with code 1"
-    assert f"{first}: NodeLost" in message_of(failed(reason="NodeLost", index=2), failed(reason="NodeLost", index=1))
+    assert f"{first}: NodeLost" in message_of(
+        pod("Worker", 2, "Failed", reason="NodeLost"), pod("Worker", 1, "Failed", reason="NodeLost")
+    )
 
 
 @pytest.mark.parametrize(
@@ -621,7 +627,10 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
 
 def test_of_replicas_that_reach_the_backoff_limit_together_the_one_that_failed_first_is_named() -> None:
     """All of them count, and none was restarted."""
-    ends = (failed(exited("tensorflow", 137, at_s), index=index) for index, at_s in enumerate((9.0, 9.0, 2.0)))
+    ends = (
+        with_containers(pod("Worker", index, "Failed"), exited("tensorflow", 137, at_s))
+        for index, at_s in enumerate((9.0, 9.0, 2.0))
+    )
     message = message_of(*ends, policy="ExitCode", backoffLimit=0)
     assert message.endswith(". Pod mnist-worker-2: container tensorflow exited with code 137")
 

@@ -1,6 +1,7 @@
 """Limits, times, suspension, and what the status remembers: what a plan decides from more than the current pods."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,13 +26,11 @@ from tfjob_operator.controller.tfjob.apply.status_writer import all_active
 from tfjob_operator.controller.tfjob.plan.actions import NOTHING
 from tfjob_operator.controller.tfjob.plan.types import Plan
 
+restarting = partial(spec, "ExitCode", Worker=1)
+
 
 def life_of(given: dict[str, Any]) -> PlannedJob:
     return PlannedJob(job(given))
-
-
-def workers(count: int = 1, policy: str = "ExitCode", /, **run_policy: Any) -> dict[str, Any]:
-    return spec(policy, Worker=count, runPolicy=run_policy)
 
 
 def done(index: int = 0, ended_s: float | None = None, kind: str = "Worker") -> Pod:
@@ -49,7 +48,7 @@ def lost(index: int, ended_s: float | None, code: int = 1) -> Pod:
 
 def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> None:
     """B36: limit 3 and always 137: exactly three new pods, then Failed; the count is in the status, not in memory."""
-    life = life_of(workers(backoffLimit=3))
+    life = life_of(restarting(runPolicy={"backoffLimit": 3}))
     made = 0
     for attempt in range(4):
         decided = life.sync(pod("Worker", 0, "Failed", 137, uid=f"uid-{attempt}"))
@@ -67,7 +66,7 @@ def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> Non
 @pytest.mark.parametrize(("limit", "good", "bad"), [(3, (2, 1), (2, 2)), (0, (0, 0), (1, 0))])
 def test_restarts_in_place_count_against_the_limit(limit: int, good: tuple[int, ...], bad: tuple[int, ...]) -> None:
     """B37: the sum over all replicas, whoever restarts them; a limit of 0 fails at the first restart and not before."""
-    life = life_of(workers(2, "OnFailure", backoffLimit=limit))
+    life = life_of(spec("OnFailure", Worker=2, runPolicy={"backoffLimit": limit}))
     for restarts, state in ((good, "Running"), (bad, "Failed")):
         life.sync(*(pod("Worker", index, restarts=times) for index, times in enumerate(restarts)))
         assert life.true == ["Created", state]
@@ -92,7 +91,8 @@ def test_what_the_cluster_ended_is_made_again_without_counting(policy: str, code
     Newer kubelets report an exit code for evicted pods; that of a process that got a SIGTERM proves nothing. The simulation
     found that such a job failed (seed 131). Of a pod that its node turned away nothing has run.
     """
-    life, own = life_of(workers(1, policy, backoffLimit=0)), "Never" if policy == "ExitCode" else policy
+    life = life_of(spec(policy, Worker=1, runPolicy={"backoffLimit": 0}))
+    own = "Never" if policy == "ExitCode" else policy
     for number in range(5):
         decided = life.sync(pod("Worker", 0, "Failed", code, reason=reason, uid=f"uid-{number}", policy=own))
         assert names(decided)["delete pods"] == ["mnist-worker-0"]
@@ -105,7 +105,7 @@ def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
     ended_s: float, finished: dict[str, str]
 ) -> None:
     """B42: a job that was suspended while it trained goes on when it is resumed, and is not done.."""
-    life = life_of(workers(1, "Always"))
+    life = life_of(spec("Always", Worker=1))
     life.sync(pod("Worker", 0))
     life.edit({"suspend": True})
     life.sync(pod("Worker", 0))
@@ -119,9 +119,10 @@ def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
 @pytest.mark.parametrize(("policy", "gone"), [("None", [1]), ("Running", [1]), ("All", [0, 1, 2])])
 def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(policy: str, gone: list[int]) -> None:
     """B54: the log of a replica that has ended stays; one that would run on does not."""
-    life, pods = life_of(workers(3, "Never", cleanPodPolicy=policy)), (done(0), pod("Worker", 1), done(2))
+    life = life_of(spec("Never", Worker=3, runPolicy={"cleanPodPolicy": policy}))
+    pods = (done(0), pod("Worker", 1), done(2))
     life.sync(*pods)
-    life.job = changed(life.job, spec=job(workers(1, "Never", cleanPodPolicy=policy)).spec)
+    life.job = changed(life.job, spec=job(spec("Never", Worker=1, runPolicy={"cleanPodPolicy": policy})).spec)
     assert sorted(names(life.sync(*pods))["delete pods"]) == [f"mnist-worker-{index}" for index in gone]
 
 
@@ -142,7 +143,9 @@ def test_what_a_pod_said_of_its_end_is_reported_before_it_is_deleted() -> None:
     (status,) = found.status.container_statuses or ()
     state = ContainerState(terminated=ContainerStateTerminated(137, reason="OOMKilled", message="epoch 3\n"))
     (deletion,) = (
-        life_of(workers()).sync(changed(found, status__container_statuses=(changed(status, state=state),))).delete_pods
+        life_of(restarting())
+        .sync(changed(found, status__container_statuses=(changed(status, state=state),)))
+        .delete_pods
     )
     exited = "Pod: ns.mnist-worker-0 exited with code 137: OOMKilled: epoch 3"
     assert deletion.event == JobEvent("Normal", "ExitedWithCode", exited)
@@ -153,7 +156,7 @@ def test_what_a_pod_said_of_its_end_is_reported_before_it_is_deleted() -> None:
 
 def test_a_job_that_is_active_too_long_fails_on_time() -> None:
     """B46: by a timer, not by the next event; each plan says when to look again."""
-    life = life_of(workers(activeDeadlineSeconds=60))
+    life = life_of(restarting(runPolicy={"activeDeadlineSeconds": 60}))
     assert life.sync(pod("Worker", 0), at_s=0.9).requeue_after_s == pytest.approx(60.1)
     assert life.sync(pod("Worker", 0), at_s=60.8).requeue_after_s == pytest.approx(0.2)  # startTime has lost the 0.9 s
     assert "Failed" not in life.true
@@ -166,7 +169,7 @@ def test_a_job_that_is_active_too_long_fails_on_time() -> None:
 
 def test_an_edited_deadline_counts_from_the_same_start() -> None:
     """B46: lengthened, then shortened below what has passed."""
-    life = life_of(workers(activeDeadlineSeconds=60))
+    life = life_of(restarting(runPolicy={"activeDeadlineSeconds": 60}))
     life.sync(pod("Worker", 0))
     life.edit({"activeDeadlineSeconds": 120})
     assert life.sync(pod("Worker", 0), at_s=90).requeue_after_s == pytest.approx(31)
@@ -178,7 +181,8 @@ def test_an_edited_deadline_counts_from_the_same_start() -> None:
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None:
     """B47: whatever the clean-up policy; what has ended stays unless the policy is All."""
-    life, pods = life_of(workers(2, activeDeadlineSeconds=60, cleanPodPolicy=policy)), (pod("Worker", 0), done(1))
+    life = life_of(restarting(Worker=2, runPolicy={"activeDeadlineSeconds": 60, "cleanPodPolicy": policy}))
+    pods = (pod("Worker", 0), done(1))
     life.sync(*pods)
     life.sync(*pods, at_s=61)
     gone = ["mnist-worker-0"] if policy != "All" else ["mnist-worker-0", "mnist-worker-1"]
@@ -191,7 +195,7 @@ def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None
 
 def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
     """B45, B48: by a timer, on time; also when no sync came at the moment itself."""
-    life = life_of(workers(ttlSecondsAfterFinished=60))
+    life = life_of(restarting(runPolicy={"ttlSecondsAfterFinished": 60}))
     life.sync(done())
     assert life.sync(done(), at_s=1) == Plan(requeue_after_s=60)
     assert life.sync(done(), at_s=60.75) == Plan(requeue_after_s=0.25)  # the condition may be of 0.9 s, rounded down
@@ -200,7 +204,7 @@ def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
 
 def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
     """B45: longer, shorter, or taken away."""
-    life = life_of(workers(ttlSecondsAfterFinished=60))
+    life = life_of(restarting(runPolicy={"ttlSecondsAfterFinished": 60}))
     life.sync(done())
     life.edit({"ttlSecondsAfterFinished": 600})
     assert not life.sync(done(), at_s=61).delete_job
@@ -221,7 +225,7 @@ def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
 )
 def test_every_end_has_a_time_from_which_the_ttl_counts(found: Pod, seconds: float, policy: dict[str, int]) -> None:
     """B44: earlier operators crashed where completionTime was missing."""
-    life = life_of(workers(ttlSecondsAfterFinished=1, **policy))
+    life = life_of(restarting(runPolicy={"ttlSecondsAfterFinished": 1, **policy}))
     life.sync()
     life.sync(found, at_s=seconds)
     assert life.job.status.completion_time == at(seconds)
@@ -233,7 +237,7 @@ def test_every_end_has_a_time_from_which_the_ttl_counts(found: Pod, seconds: flo
 
 def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> None:
     """B49: Kueue's contract: Created and Suspended, no startTime, no children."""
-    life = life_of(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
+    life = life_of(restarting(runPolicy={"suspend": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 1}))
     decided = life.sync()
     assert names(decided) == {}
     assert life.true == ["Created", "Suspended"]
@@ -246,7 +250,7 @@ def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
 def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(policy: str) -> None:
     """B74: active reaches 0, Running is False, the start time stays until the job is resumed."""
-    life = life_of(workers(2, "OnFailure", cleanPodPolicy=policy))
+    life = life_of(spec("OnFailure", Worker=2, runPolicy={"cleanPodPolicy": policy}))
     pods, services = (pod("Worker", 0), pod("Worker", 1, "Pending")), [service("Worker", 0), service("Worker", 1)]
     life.sync(*pods, services=services)
     life.edit({"suspend": True})
@@ -265,7 +269,7 @@ def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(pol
 
 def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
     """B35, B74: pods are made, the start time is that of the resumption, and STATE does not show Suspended."""
-    life = life_of(workers(activeDeadlineSeconds=60))
+    life = life_of(restarting(runPolicy={"activeDeadlineSeconds": 60}))
     life.sync(pod("Worker", 0))
     life.edit({"suspend": True})
     life.sync(at_s=50)
@@ -283,7 +287,7 @@ def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
 
 def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
     """Each transition is one event; a sync in between is none."""
-    life, told = life_of(workers()), []
+    life, told = life_of(restarting()), []
     for second, suspended in enumerate([False, True, True, False, True]):
         life.edit({"suspend": suspended})
         told += [event.reason for event in life.sync(at_s=second).events]
@@ -295,7 +299,7 @@ def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
 
 def test_a_replica_that_has_succeeded_is_never_run_again() -> None:
     """B42: its pod is deleted, by a drain or a person: it is not made again, and the job succeeds when the others do."""
-    life = life_of(workers(3) | {"successPolicy": "AllWorkers"})
+    life = life_of(restarting(Worker=3, successPolicy="AllWorkers"))
     life.sync(pod("Worker", 0), done(1), pod("Worker", 2))
     assert life.job.status.finished_indices == {"Worker": "1"}
     assert names(life.sync(pod("Worker", 0), pod("Worker", 2), at_s=1))["create pods"] == []
@@ -501,7 +505,7 @@ AT_DEADLINE: Final = (
 @for_each("at", AT_DEADLINE)
 def test_the_active_deadline_names_a_replica_that_was_not_running(at: AtDeadline) -> None:
     """Its trouble is the likely reason; without it, the advice could only be a longer deadline."""
-    life = life_of(workers(2, "OnFailure", activeDeadlineSeconds=60))
+    life = life_of(spec("OnFailure", Worker=2, runPolicy={"activeDeadlineSeconds": 60}))
     life.sync()
     decided = life.sync(*at.pods, at_s=61)
     message, begun = life.job.status.conditions[-1].message, life.job.status.begun
@@ -548,7 +552,7 @@ def test_the_active_deadline_names_the_replica_on_which_others_depend(at: AtDead
 
 
 def test_the_active_deadline_names_a_replica_whose_next_pod_waits_for_its_back_off() -> None:
-    life = life_of(workers(1, "ExitCode", activeDeadlineSeconds=60))
+    life = life_of(restarting(runPolicy={"activeDeadlineSeconds": 60}))
     life.sync(pod("Worker", 0))
     life.sync(lost(0, 30, 137), at_s=59)
     life.sync(at_s=61)
@@ -558,9 +562,11 @@ def test_the_active_deadline_names_a_replica_whose_next_pod_waits_for_its_back_o
 
 
 def test_a_job_on_hold_that_reaches_its_active_deadline_names_a_replica_too() -> None:
-    life = life_of(workers(2, "OnFailure", activeDeadlineSeconds=60))
+    life = life_of(spec("OnFailure", Worker=2, runPolicy={"activeDeadlineSeconds": 60}))
     life.sync(pod("Worker", 0), crashing(1))
-    life.job = changed(life.job, spec=job(workers(2, "No such policy", activeDeadlineSeconds=60)).spec)
+    life.job = changed(
+        life.job, spec=job(spec("No such policy", Worker=2, runPolicy={"activeDeadlineSeconds": 60})).spec
+    )
     life.sync(pod("Worker", 0), crashing(1), at_s=61)
     assert life.job.status.conditions[-1].message.endswith(
         "pod mnist-worker-1: container tensorflow exited with code 1: KeyError: 'LR'"

@@ -16,6 +16,7 @@ from fakes.jobs import (
     good_spec,
     job,
     names,
+    observed,
     pod,
     replica,
     service,
@@ -26,9 +27,9 @@ from fakes.jobs import (
 from fakes.objects import after, changed, edited, labelled
 from tfjob_operator.api.core import ContainerStatus, PodRestartPolicy
 from tfjob_operator.api.v1.constants import RestartPolicy
-from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, ReplicaStatus, StartRecord, TFJob
+from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus, ReplicaStatus, StartRecord
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
-from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica, key_of, observe, replicas_of
+from tfjob_operator.controller.tfjob.plan.replicas import key_of, observe, replicas_of
 from tfjob_operator.controller.tfjob.plan.status import (
     SCHEME,
     in_place_restarts,
@@ -40,12 +41,6 @@ from tfjob_operator.controller.tfjob.plan.types import Plan
 
 WORKER_0 = ReplicaKey.of("mnist", "Worker", 0)
 Records = tuple[IndexRestarts, ...]
-
-
-def worker(uid: str, restarts: int = 0, index: int = 0) -> Replica:
-    """A worker's pod that the kubelet has restarted so often."""
-    found = pod("Worker", index, restarts=restarts, uid=uid)
-    return Replica(ReplicaKey.of("mnist", "Worker", index), found, Outcome.ACTIVE)
 
 
 def total(records: Records) -> int:
@@ -78,27 +73,34 @@ def test_restarts_are_counted_over_the_pods_of_a_replica(history: list[tuple[str
     """
     records: Records = ()
     for uid, restarts, failed in history:
-        records = accounted(records, [worker(uid, restarts)], {uid} if failed else ())
+        records = accounted(records, observed([pod("Worker", 0, uid=uid, restarts=restarts)]), {uid} if failed else ())
     assert (total(records), bool(records)) == (counted, bool(counted))
     assert total(accounted(records, [], ())) == counted
 
 
 def test_a_record_goes_over_to_another_pod_only_when_that_has_something_to_count() -> None:
     """B36: so an old view, which still has the recorded pod, changes nothing; `moved_records` lists the records to confirm."""
-    first = accounted((), [worker("a")], {"a"})
-    assert accounted(first, [worker("b")], ()) == first
-    second = accounted(first, [worker("b")], {"b"})
+    first = accounted((), observed([pod("Worker", 0, uid="a")]), {"a"})
+    assert accounted(first, observed([pod("Worker", 0, uid="b")]), ()) == first
+    second = accounted(first, observed([pod("Worker", 0, uid="b")]), {"b"})
     assert moved_records(first, second) == list(second)
     assert moved_records((), first) == moved_records(first, first) == []
 
 
 def test_the_record_with_more_restarts_wins() -> None:
     """For each replica by itself. Of one pod, two accounts make a whole: one has seen its restarts, the other its failure."""
-    one = accounted((), [worker("a", 2), worker("b", 1, index=1)], ())
-    other = accounted((), [worker("a", 1), worker("b", 3, index=1), worker("c", 1, index=2)], ())
+    one = accounted((), observed([pod("Worker", 0, uid="a", restarts=2), pod("Worker", 1, uid="b", restarts=1)]), ())
+    other = accounted(
+        (),
+        observed(
+            [pod("Worker", index, uid=uid, restarts=n) for index, uid, n in ((0, "a", 1), (1, "b", 3), (2, "c", 1))]
+        ),
+        (),
+    )
     for found in (merged(one, other), merged(other, one)):
         assert [record.total for record in found] == [2, 3, 1]
-    restarted, failed = accounted((), [worker("a", 1)], ()), accounted((), [worker("a")], {"a"})
+    restarted = accounted((), observed([pod("Worker", 0, uid="a", restarts=1)]), ())
+    failed = accounted((), observed([pod("Worker", 0, uid="a")]), {"a"})
     assert total(merged(restarted, failed)) == 2
     assert merged(restarted, failed) == merged(failed, restarted)
 
@@ -109,7 +111,7 @@ def test_counts_never_fall_and_looking_twice_changes_nothing(history: list[tuple
     records: Records = ()
     for uid, restarts, failed in history:
         before = total(records)
-        seen, own_doing = [worker(uid, restarts)], ({uid} if failed else set())
+        seen, own_doing = observed([pod("Worker", 0, uid=uid, restarts=restarts)]), ({uid} if failed else set())
         records = accounted(records, seen, own_doing)
         assert total(records) >= before
         assert accounted(records, seen, own_doing) == records
@@ -121,7 +123,8 @@ def test_an_older_account_adds_nothing_to_a_newer_one(history: list[tuple[int, b
     accounts: list[Records] = [()]
     for number, (restarts, failed) in enumerate(history):
         uid = f"pod-{number}"
-        accounts.append(accounted(accounts[-1], [worker(uid, restarts)], {uid} if failed else set()))
+        seen = observed([pod("Worker", 0, uid=uid, restarts=restarts)])
+        accounts.append(accounted(accounts[-1], seen, {uid} if failed else set()))
     older, newest = data.draw(st.sampled_from(accounts)), accounts[-1]
     assert total(merged(older, newest)) == total(merged(newest, older)) == total(newest)
 
@@ -240,10 +243,6 @@ ELASTIC = SPEC | {"enableDynamicWorker": True}
 PODS = (pod("PS", 0), pod("Worker", 0), pod("Worker", 1))
 
 
-def running(body: dict[str, Any]) -> TFJob:
-    return synced(synced(job(body)), *PODS)
-
-
 def told(decided: Plan) -> list[str]:
     """The types of which it is said that their pods stay."""
     said = [event.message for event in decided.events if event.reason == "PodTemplateNotApplied"]
@@ -291,7 +290,7 @@ def test_an_edit_says_once_which_pods_it_does_not_reach(
     B60: workers and parameter servers of an elastic job are told of nobody who comes or goes. Nothing is said of pods that have
     ended, are on their way out, or are made again anyway, nor when a job is suspended or resumed.
     """
-    tfjob = edited(running(before), body)
+    tfjob = edited(synced(synced(job(before)), *PODS), body)
     assert told(decide(tfjob, *pods)) == types
     assert told(decide(synced(tfjob, *pods), *pods)) == []
 
@@ -307,7 +306,7 @@ def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning
 
 def test_what_an_older_operator_did_not_record_is_not_guessed() -> None:
     """It is recorded with the next status, for the next edit."""
-    tfjob = edited(changed(running(SPEC), status__begun=StartRecord(1, {"PS": 1})), OTHER)
+    tfjob = edited(changed(synced(synced(job(SPEC)), *PODS), status__begun=StartRecord(1, {"PS": 1})), OTHER)
     assert told(decide(tfjob, *PODS)) == []
     assert told(decide(edited(synced(tfjob, *PODS), SPEC), *PODS)) == ["Worker"]
 
@@ -315,10 +314,10 @@ def test_what_an_older_operator_did_not_record_is_not_guessed() -> None:
 def test_what_another_release_recorded_by_another_scheme_is_not_compared() -> None:
     """An edit of something else would seem to have changed all pods. It is noted anew at once, by our scheme."""
     begun = StartRecord(1, {"PS": 1, "Worker": 2}, made_of={"PS": "2-00000000", "Worker": "2-00000000"})
-    foreign = changed(running(SPEC), status__begun=begun)
+    foreign = changed(synced(synced(job(SPEC)), *PODS), status__begun=begun)
     assert told(decide(edited(foreign, SPEC | {"runPolicy": {"backoffLimit": 3}}), *PODS)) == []
     noted = synced(foreign)
-    assert noted.status.begun == running(SPEC).status.begun
+    assert noted.status.begun == synced(synced(job(SPEC)), *PODS).status.begun
     assert told(decide(edited(noted, OTHER), *PODS)) == ["Worker"]
 
 
