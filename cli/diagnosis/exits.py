@@ -282,6 +282,11 @@ _CONDA: Final = ManifestChange(
 _HEAP: Final = ManifestChange(
     "raise the heap of Java, such as -Xmx or spark.driver.memory, and resources.limits.memory in the template with it"
 )
+# hadoop: FSPermissionChecker
+_HDFS: Final = re.compile(r"AccessControlException: (?P<name>Permission denied: user=[^\n]*)")
+_HDFS_USER: Final = ManifestChange(
+    "set HADOOP_USER_NAME in env to a user with this permission, or mount its Kerberos keytab; or write to another path"
+)
 _TIME_LIMIT: Final = ManifestChange("raise the time limit of timeout in command and args of the template")
 PLAIN: Final = frozenset({"", "Error", "Completed"})
 _KILLED_BY: Final = frozenset({137, 143})
@@ -480,18 +485,25 @@ def _by_script(facts: Facts, end: End, problem: Problem, log: str) -> tuple[Prob
         return log_rules.LINE_ENDINGS, {"name": shorten(value(match[0].split("\n")[0]))}
     if problem.id == log_rules.NO_MODULE.id and _NO_CONDA.search(log):
         return replace(problem, title=_WITHOUT_CONDA, to_do=(LOGS, _CONDA)), {}
-    if problem.id == log_rules.PROCESS_MEMORY.id and "java.lang.OutOfMemoryError" in log:
-        return replace(problem, title="Out of memory in the heap of Java ({who}): {name}", to_do=(LOGS, _HEAP)), {
-            "name": next((shorten(value(line)) for line in log.split("\n") if "java.lang.OutOfMemoryError" in line), "")
-        }
     if problem.id != log_rules.CHILD_KILLED.id:
-        return problem, {}
+        return _by_java(problem, log)
     before = _CHILD_KILLED_LINE.split(log)[0].rstrip().split("\n")[-_NEAR:]
     said = [line for line in before if _WATCHED.search(line) and first_match(log_rules.OF_CHILD, line) is None]
     if said:
         return replace(problem, title=_KILLED_CHILD, to_do=(LOGS, _BY_WHOM)), {"name": shorten(value(said[-1]))}
     if refining.runs_timeout(facts, end.pod, end.container):
         return replace(problem, title=_KILLED_CHILD, to_do=(LOGS, _TIME_LIMIT)), {}
+    return problem, {}
+
+
+def _by_java(problem: Problem, log: str) -> tuple[Problem, dict[str, str]]:
+    """Return the problem, with what an exception of Java says about it that the program itself does not."""
+    if problem.id == log_rules.NO_ACCESS.id and (denied := _HDFS.search(log)) is not None:
+        return replace(problem, to_do=(LOGS, _HDFS_USER)), {"name": shorten(value(denied["name"]))}
+    if problem.id == log_rules.PROCESS_MEMORY.id and "java.lang.OutOfMemoryError" in log:
+        return replace(problem, title="Out of memory in the heap of Java ({who}): {name}", to_do=(LOGS, _HEAP)), {
+            "name": next((shorten(value(line)) for line in log.split("\n") if "java.lang.OutOfMemoryError" in line), "")
+        }
     return problem, {}
 
 

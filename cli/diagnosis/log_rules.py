@@ -255,6 +255,11 @@ HOST_AWAY: Final = _log(
     (_ALLOWED, "Check that the server runs, and accepts connections from the cluster", _PROXY),
     "No connection to a host that is neither a Service nor a pod of the job: its server, a NetworkPolicy, or a proxy",
 )
+_BY_PROXY: Final = "A proxy refused the connection to {name} ({who})"
+_ASK_PROXY: Final = (
+    "Ask the administrators of the proxy whether they allow the host",
+    ManifestChange("or set HTTPS_PROXY or NO_PROXY in env, or use a copy of the data inside the network"),
+)
 PEER_FAILED: Final = _log(
     "peer-failed",
     762,
@@ -428,6 +433,15 @@ RULES: Final[tuple[MessageRule, ...]] = (
         NO_CREDENTIALS,
         r"NoCredentialsError|DefaultCredentialsError|Anonymous caller does not have storage\.|"
         r"Unable to locate credentials|CredentialUnavailableError",
+    ),
+    # CPython's http.client, within a message of urllib3; curl
+    rule(
+        replace(HOST_AWAY, title=_BY_PROXY, to_do=_ASK_PROXY),
+        r"host='(?P<name>[^'\s]{1,253})'[\s\S]{0,600}Tunnel connection failed: \d",
+    ),
+    rule(
+        replace(HOST_AWAY, title=_BY_PROXY, to_do=_ASK_PROXY),
+        r"Tunnel connection failed: \d|CONNECT tunnel failed, response \d|HTTP code \d+ from proxy after CONNECT",
     ),
     rule(STORE_DENIED, r"HTTP response code 40[13] with body[\s\S]{0,2000}(?P<name>gs://\S+)"),
     rule(

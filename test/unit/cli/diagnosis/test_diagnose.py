@@ -3335,6 +3335,43 @@ def test_the_eviction_of_a_pod_of_the_job_that_was_replaced_is_forgotten() -> No
     assert ids_of(world) == []
 
 
+PROXY: Final = (
+    "urllib3.exceptions.ProxyError: ('Unable to connect to proxy', OSError('Tunnel connection failed: 403 Forbidden'))\n\n"
+    "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+    '  File "/app/train.py", line 19, in <module>\n    tokenizer = AutoTokenizer.from_pretrained("bert")\n'
+    "requests.exceptions.ProxyError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+    "exceeded with url: /config.json (Caused by ProxyError('Unable to connect to proxy', OSError('Tunnel connection failed: "
+    "403 Forbidden')))\"), '(Request ID: 6f1c5c0e)')"
+)
+
+
+def test_a_proxy_that_refuses_a_host_is_no_object_store_that_denies_access() -> None:
+    curl = "curl: (56) CONNECT tunnel failed, response 403"
+    for log, host in ((PROXY, "huggingface.co"), (curl, curl)):
+        world = Troubled()
+        world.failed(1, log=log)
+        (cause,) = diagnose(world.evidence()).causes
+        assert (cause.id, cause.title) == (
+            "external-host-unreachable",
+            f"A proxy refused the connection to {host} ({WORKER})",
+        )
+
+
+def test_the_user_whom_hdfs_denies_access_is_named() -> None:
+    """runAsUser and fsGroup, the advice about files, have no effect on HDFS."""
+    world = Troubled()
+    denied = 'Permission denied: user=trainer, access=WRITE, inode="/data/fraud/ckpt":fraud-svc:hdfs:drwxr-x---'
+    world.failed(
+        1,
+        log=f"org.apache.hadoop.security.AccessControlException: {denied}\n\tat org.apache.hadoop.hdfs.X.check(X.java:506)\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 66, in <module>\n    makedirs(path)\n'
+        "tensorflow.python.framework.errors_impl.PermissionDeniedError: hdfs://nn1:8020/data/fraud/ckpt; Permission denied",
+    )
+    (cause,) = diagnose(world.evidence()).causes
+    assert (cause.id, cause.title) == ("data-access-denied", f"Access to data denied: {denied} ({WORKER})")
+    assert "HADOOP_USER_NAME" in str(cause.to_do)
+
+
 def test_the_heap_of_java_is_not_the_memory_of_the_container() -> None:
     world = world_of()
     world.failed(1, log="java.lang.OutOfMemoryError: Java heap space\nMemoryError")
