@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from pytest_mock import MockerFixture
 
-from fakes.recordings import VERSIONS, api_groups, chapter_file
+from fakes.recordings import SERVERS, VERSIONS, api_groups, chapter_file
 from hack.kubernetes_versions import NEWEST, Kubernetes
 from kit.model.kinds import CONFIG_MAPS, NAMESPACES
 from kit.model.server import ModelServer
@@ -25,7 +25,7 @@ from tfjob_operator.api.client.http import Request
 
 RECORDED: Final = [
     pytest.param(version, chapter, id=f"{version}-{chapter.__name__}")
-    for version in VERSIONS
+    for version in SERVERS
     for chapter in CHAPTERS
     if (version, chapter.__name__) != ("1.36.3", "applies")  # not recorded yet
 ]

@@ -31,6 +31,8 @@ from hack.control_plane.run.pki import VALIDITY, Authority, Credential
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
 from hack.stoppable import Stoppable
 
+GAVE_UP = "failed to wait for apiserver being healthy"
+"""What a controller manager logs before it exits because the API server took longer than 10s to start, as on a busy machine."""
 START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 PORT_TRIES = 5
 POLL_S = 0.05
@@ -196,6 +198,8 @@ class ControlPlane(Stoppable):
         deadline = time.monotonic() + START_LIMIT_S
         while not done():
             for watched in self._parts.values() if others else (self._parts[name],):
+                if GAVE_UP in watched.complaint():
+                    self._launch(watched.name)
                 watched.check()
             if time.monotonic() > deadline:
                 tail = log_tail(self._parts[name].log)

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from fakes.recordings import texts
+from fakes.recordings import SERVERS, texts
 from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks
 from hack.hollow_node.node import NodeSpec, parse_nodes
 from hack.hollow_node.objects import HollowNodeObject, HollowPod
@@ -72,11 +72,12 @@ def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
     return made
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_pod_that_fits_nowhere_gets_the_words_of_the_recorded_scheduler(name: str) -> None:
+@pytest.mark.parametrize("version", SERVERS)
+def test_a_pod_that_fits_nowhere_gets_the_words_of_the_recorded_scheduler(version: str) -> None:
     """Each reason alone, and several on one node and on different nodes."""
-    case = CASES[name]
-    assert scheduler(case, OLDEST).place(pod(case.pod)) == Unschedulable(texts("1.20.2", "scheduling")[name])
+    minor = Kubernetes.parse(version)
+    said = {name: scheduler(case, minor).place(pod(case.pod)) for name, case in CASES.items()}
+    assert said == {name: Unschedulable(text) for name, text in texts(version, "scheduling").items()}
 
 
 @pytest.mark.parametrize("name", REPORTED)
