@@ -9,13 +9,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from hack.kubernetes_versions import Kubernetes
-
 FOLDER: Final = Path(__file__).parents[1] / "data" / "recordings"
 VERSIONS: Final = ("1.20.2", "1.36.3")
 """The versions with histories of pods and with recorded requests (`pods` and `api`)."""
-SERVERS: Final = sorted((path.name for path in FOLDER.glob("1.*")), key=Kubernetes.parse)
-"""All recorded versions, oldest first, with the conformance transcripts and the texts of a server and a scheduler."""
 
 T = TypeVar("T")
 

@@ -5,12 +5,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from fakes.recordings import SERVERS, texts
+from fakes.recordings import texts
 from fakes.unschedulable import ALL, ANYWHERE, CASES, Case, affinity, asks
 from hack.hollow_node.node import NodeSpec, parse_nodes
 from hack.hollow_node.objects import HollowNodeObject, HollowPod
 from hack.hollow_node.scheduling import Scheduler, Unschedulable
-from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from hack.kubernetes_versions import NEWEST, TESTED, Kubernetes
 
 REPORTED: Final = {
     "a taint, and too little cpu": "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new"
@@ -68,7 +68,7 @@ def scheduler(case: Case, kubernetes: Kubernetes = NEWEST) -> Scheduler:
     return made
 
 
-@pytest.mark.parametrize("version", SERVERS)
+@pytest.mark.parametrize("version", TESTED)
 def test_a_pod_that_fits_nowhere_gets_the_words_of_the_recorded_scheduler(version: str) -> None:
     """Each reason alone, and several on one node and on different nodes."""
     minor = Kubernetes.parse(version)
@@ -81,15 +81,6 @@ def test_the_newest_scheduler_also_explains_preemption(name: str) -> None:
     """It names neither taints nor their values."""
     case = _REPORTED_CASES[name]
     assert scheduler(case).place(pod(case.pod)) == Unschedulable(REPORTED[name])
-
-
-def test_between_the_two_taints_are_named_in_short() -> None:
-    """1.24 to 1.33."""
-    case = CASES["gpus on two pools"]
-    assert scheduler(case, Kubernetes(30)).place(pod(case.pod)) == Unschedulable(
-        "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {spot: }, 2 node(s) had"
-        " untolerated taint {gpu: true}. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
-    )
 
 
 @pytest.mark.parametrize(
