@@ -337,14 +337,20 @@ class ControlPlane(Stoppable):
         kubectl 1.20 fails on that. Raises ControlPlaneError after `limit_s`.
         """
         end = time.monotonic() + limit_s
-        while not self._is_established(name):
+        while not self._is_served(name):
             if time.monotonic() > end:
                 raise ControlPlaneError(f"the API server does not serve {name} after {limit_s:.0f} s")
             time.sleep(0.1)
 
-    def _is_established(self, crd: str) -> bool:
-        conditions = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)["status"]["conditions"]
-        return any((each["type"], each["status"]) == ("Established", "True") for each in conditions or ())
+    def _is_served(self, crd: str) -> bool:
+        found = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)
+        conditions = found["status"]["conditions"] or ()
+        if not any((each["type"], each["status"]) == ("Established", "True") for each in conditions):
+            return False
+        version = next(each["name"] for each in found["spec"]["versions"] if each["served"])
+        plural, _, group = crd.partition(".")
+        # From 1.31 on the first requests are rejected while the cache of the resource fills.
+        return self.request("GET", f"/apis/{group}/{version}/{plural}")[0] != http.client.TOO_MANY_REQUESTS
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = (), *, server: str = "") -> Path:
         """Return the kubeconfig of any user in any groups; RBAC decides what this user may do.
