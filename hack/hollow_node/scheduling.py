@@ -28,6 +28,7 @@ from hack.hollow_node.script import RUN, Script
 from hack.kubernetes_versions import (
     CLAIMS_ARE_DEALLOCATED,
     OVERSIZED_REQUESTS_ARE_HOPELESS,
+    PREEMPTION_ENDS_WITH_TWO_STOPS,
     PREEMPTION_IS_EXPLAINED,
     SELECTORS_ARE_NAMED,
     TAINTS_ARE_CALLED_UNTOLERATED,
@@ -231,7 +232,8 @@ class Scheduler:
             for refusal in refusals
         )
         claims = "no new claims to deallocate, " if self._kubernetes.has(CLAIMS_ARE_DEALLOCATED) else ""
-        return f"{message} {claims}preemption: 0/{number} nodes are available: {help_}."
+        end = ".." if self._kubernetes.has(PREEMPTION_ENDS_WITH_TWO_STOPS) else "."
+        return f"{message} {claims}preemption: 0/{number} nodes are available: {help_}{end}"
 
 
 def requests_of(spec: HollowSpec) -> Mapping[str, Decimal]:
