@@ -6,7 +6,7 @@ each model can behave like any version: `from hack.kubernetes_versions import ST
 - since: the first minor version that has the change, in its newest patch release with default feature gates.
 - without: later minor versions that lack it because it was disabled or replaced: `33` or `34-36`.
 - known: how we know of the change. `read`: in the sources of 1.25 to 1.36 or, if older, in upstream's pull requests, issues and
-  changelogs. `seen`: in a difference between recordings of 1.20.2 and 1.36.3 (`test/data/recordings`).
+  changelogs. `seen`: in a difference between recordings (`test/data/recordings`).
 - source: the upstream pull request or KEP, or the source file.
 """
 
@@ -58,7 +58,8 @@ OLDEST: Final = Kubernetes(20)
 NEWEST: Final = Kubernetes(36)
 """The versions that the models imitate: the oldest and the newest tested one, and all between them."""
 OLDEST_SUPPORTED: Final = Kubernetes(25)
-TESTED: Final = ("1.20.2", "1.36.3")
+TESTED: Final = ("1.20.2", "1.25.10", "1.28.3", "1.31.14", "1.34.9", "1.36.3")
+"""The versions that tests ran on, oldest first; each has recordings and a row in docs/compatibility.md."""
 UNTESTED: Final = Kubernetes(37)
 """Its API is known from the models of the `kubernetes` package of the same number; no test runs its programs."""
 SUPPORTED: Final = f"{OLDEST_SUPPORTED} to {NEWEST}"
@@ -90,10 +91,10 @@ def __getattr__(name: str) -> Change:
 
 def support() -> str:
     """Return the table of docs/compatibility.md that says which versions are supported, and how each is tested."""
-    oldest, newest = TESTED
+    oldest, *_ = TESTED
     last_before = Kubernetes(OLDEST_SUPPORTED.minor - 1)
     rows = (
-        (SUPPORTED, f"supported; {newest} is tested, the sources of the others were read"),
+        (SUPPORTED, "supported; the next table shows what ran on which of them, and the sources of all were read"),
         (str(UNTESTED), f"untested; compared with the models of the Python package `kubernetes` {UNTESTED.minor}"),
         (f"{OLDEST} to {last_before}", f"best effort; {oldest} is tested"),
     )

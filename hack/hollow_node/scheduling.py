@@ -27,6 +27,8 @@ from hack.hollow_node.objects import (
 from hack.hollow_node.script import RUN, Script
 from hack.kubernetes_versions import (
     CLAIMS_ARE_DEALLOCATED,
+    OVERSIZED_REQUESTS_ARE_HOPELESS,
+    PREEMPTION_ENDS_WITH_TWO_STOPS,
     PREEMPTION_IS_EXPLAINED,
     SELECTORS_ARE_NAMED,
     TAINTS_ARE_CALLED_UNTOLERATED,
@@ -102,10 +104,11 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a pod does not fit on a node, and whether preemption could help."""
+    """Why a pod does not fit on a node: it `lacks_room`, and if it `is_oversized`, also on the empty node."""
 
     reasons: Sequence[str]
-    preemption_helps: bool = False
+    lacks_room: bool = False
+    is_oversized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +226,14 @@ class Scheduler:
         message = f"0/{number} nodes are available: {_counted(r for refusal in refusals for r in refusal.reasons)}."
         if not self._kubernetes.has(PREEMPTION_IS_EXPLAINED):
             return message
-        help_ = _counted(_NO_VICTIMS if refusal.preemption_helps else _NO_HELP for refusal in refusals)
+        hopeless = self._kubernetes.has(OVERSIZED_REQUESTS_ARE_HOPELESS)
+        help_ = _counted(
+            _NO_VICTIMS if refusal.lacks_room and not (hopeless and refusal.is_oversized) else _NO_HELP
+            for refusal in refusals
+        )
         claims = "no new claims to deallocate, " if self._kubernetes.has(CLAIMS_ARE_DEALLOCATED) else ""
-        return f"{message} {claims}preemption: 0/{number} nodes are available: {help_}."
+        end = ".." if self._kubernetes.has(PREEMPTION_ENDS_WITH_TWO_STOPS) else "."
+        return f"{message} {claims}preemption: 0/{number} nodes are available: {help_}{end}"
 
 
 def requests_of(spec: HollowSpec) -> Mapping[str, Decimal]:
@@ -241,14 +249,14 @@ def _counted(reasons: Iterable[str]) -> str:
 
 
 def _overfull(requests: Mapping[str, Decimal], node: _Node) -> _Refusal | None:
-    """Return the insufficient resources. Preemption does not help a pod that would not fit on an empty node."""
-    reasons, helps = [], True
+    """Return the insufficient resources."""
+    reasons, oversized = [], False
     for resource, asked in requests.items():
         room = node.room.get(resource, Decimal(0))
         if asked and asked > room - node.used[resource]:
             reasons.append("Too many pods" if resource == "pods" else f"Insufficient {resource}")
-            helps = helps and asked <= room
-    return _Refusal(reasons, helps) if reasons else None
+            oversized = oversized or asked > room
+    return _Refusal(reasons, lacks_room=True, is_oversized=oversized) if reasons else None
 
 
 def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

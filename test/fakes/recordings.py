@@ -11,6 +11,7 @@ import msgspec
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "recordings"
 VERSIONS: Final = ("1.20.2", "1.36.3")
+"""The versions with histories of pods and with recorded requests (`pods` and `api`)."""
 
 T = TypeVar("T")
 
@@ -88,7 +89,7 @@ def api_groups() -> list[tuple[str, Path]]:
 
 def chapter_file(version: str, chapter: str) -> Path:
     """Return the path of the transcript of a conformance chapter."""
-    return FOLDER / version / "conformance" / f"{chapter}.json"
+    return FOLDER / version / "conformance" / f"{chapter}.json.gz"
 
 
 def texts_file(version: str, kind: str) -> Path:

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.control_plane.build.binaries import find_or_build
 from hack.control_plane.run import folders, parts
+from hack.control_plane.run.plane import GAVE_UP
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS
 from support.waiting import eventually
 
@@ -37,6 +39,14 @@ with ControlPlane.start("owner") as plane:
     print(json.dumps([str(plane.directory), plane.pids()]), flush=True)
     signal.pause()
 """
+
+IMPATIENT = """#!/bin/sh
+case "$1" in
+--kubeconfig=*) [ -e tried ] || {{ touch tried; echo {gave_up}; exit 1; }} ;;
+esac
+exec {manager} "$@"
+"""
+"""A controller manager that does not wait for the API server at its first start."""
 
 
 def runs(pid: int) -> bool:
@@ -144,6 +154,21 @@ def test_a_part_that_dies_at_the_start_is_an_error_with_the_end_of_its_log() -> 
         ControlPlane.start("dying", extra_apiserver_args=["--no-such-flag"])
     folder = Path(re.findall(r"end of (\S+)/logs/", str(caught.value))[0])
     assert not folder.exists()
+
+
+def test_a_controller_manager_that_gave_up_waiting_for_the_api_server_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine an API server may take longer to start than the ten seconds that a controller manager waits."""
+    for field in fields(programs := find_or_build()):
+        (tmp_path / field.name.replace("_", "-")).symlink_to(getattr(programs, field.name))
+    impatient = tmp_path / "kube-controller-manager"
+    impatient.unlink()
+    impatient.write_text(IMPATIENT.format(gave_up=GAVE_UP, manager=programs.kube_controller_manager))
+    impatient.chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    with ControlPlane.start("impatient") as plane:
+        assert GAVE_UP in (plane.directory / "logs" / "kube-controller-manager.log").read_text()
 
 
 def test_a_second_instance_is_a_world_of_its_own_that_can_be_stopped_twice(

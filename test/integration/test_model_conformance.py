@@ -1,9 +1,9 @@
 """The model API server of `test/simulation` and the real one: the same requests, the same responses.
 
 The requests (`simulation.conformance.chapters`) are sent to the real server and to a model of its version. The transcripts,
-with masked UIDs, times and similar values, must be equal; a difference is a bug of the model. The responses of servers 1.20.2
-and 1.36.3 are in `test/data/recordings/*/conformance`; `test/simulation/test_model.py` compares the models with them without
-a server. With `--record` the transcript is written there, under the server's version.
+with masked UIDs, times and similar values, must be equal; a difference is a bug of the model. The responses of servers of all
+tested versions are in `test/data/recordings/*/conformance`; `test/simulation/test_model.py` compares the models with them
+without a server. With `--record` the transcript is written there, under the server's version.
 """
 
 import json

@@ -31,7 +31,7 @@ def test_a_job_of_submit_runs_and_explain_names_what_another_one_misses(restrict
     with restricted.operator(), restricted.node():
         plugin("submit", "good", "--image=train:1", "--restricted")
         plugin("submit", "bad", "--image=train:1")
-        eventually(lambda: restricted.active("good") == 1, "the pod of the restricted job is active")
+        restricted.wait_for("good", "Succeeded")
         eventually(lambda: "[error: pod-security]" in " ".join(plugin("explain", "bad").split()), "explain knows why")
         said = " ".join(plugin("explain", "bad").split())
     for field in (

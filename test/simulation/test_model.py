@@ -13,7 +13,7 @@ import pytest
 from pytest_mock import MockerFixture
 
 from fakes.recordings import VERSIONS, api_groups, chapter_file
-from hack.kubernetes_versions import NEWEST, Kubernetes
+from hack.kubernetes_versions import NEWEST, TESTED, Kubernetes
 from kit.model.kinds import CONFIG_MAPS, NAMESPACES
 from kit.model.server import ModelServer
 from kit.model.transport import ModelTransport
@@ -24,10 +24,7 @@ from simulation.kinds import KINDS_WITH_TFJOBS
 from tfjob_operator.api.client.http import Request
 
 RECORDED: Final = [
-    pytest.param(version, chapter, id=f"{version}-{chapter.__name__}")
-    for version in VERSIONS
-    for chapter in CHAPTERS
-    if (version, chapter.__name__) != ("1.36.3", "applies")  # not recorded yet
+    pytest.param(version, chapter, id=f"{version}-{chapter.__name__}") for version in TESTED for chapter in CHAPTERS
 ]
 
 

@@ -31,6 +31,8 @@ from hack.control_plane.run.pki import VALIDITY, Authority, Credential
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
 from hack.stoppable import Stoppable
 
+GAVE_UP = "failed to wait for apiserver being healthy"
+"""What a controller manager logs before it exits because the API server took longer than 10s to start, as on a busy machine."""
 START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 PORT_TRIES = 5
 POLL_S = 0.05
@@ -196,6 +198,8 @@ class ControlPlane(Stoppable):
         deadline = time.monotonic() + START_LIMIT_S
         while not done():
             for watched in self._parts.values() if others else (self._parts[name],):
+                if GAVE_UP in watched.complaint():
+                    self._launch(watched.name)
                 watched.check()
             if time.monotonic() > deadline:
                 tail = log_tail(self._parts[name].log)
@@ -333,14 +337,20 @@ class ControlPlane(Stoppable):
         kubectl 1.20 fails on that. Raises ControlPlaneError after `limit_s`.
         """
         end = time.monotonic() + limit_s
-        while not self._is_established(name):
+        while not self._is_served(name):
             if time.monotonic() > end:
                 raise ControlPlaneError(f"the API server does not serve {name} after {limit_s:.0f} s")
             time.sleep(0.1)
 
-    def _is_established(self, crd: str) -> bool:
-        conditions = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)["status"]["conditions"]
-        return any((each["type"], each["status"]) == ("Established", "True") for each in conditions or ())
+    def _is_served(self, crd: str) -> bool:
+        found = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)
+        conditions = found["status"]["conditions"] or ()
+        if not any((each["type"], each["status"]) == ("Established", "True") for each in conditions):
+            return False
+        version = next(each["name"] for each in found["spec"]["versions"] if each["served"])
+        plural, _, group = crd.partition(".")
+        # From 1.31 on the first requests are rejected while the cache of the resource fills.
+        return self.request("GET", f"/apis/{group}/{version}/{plural}")[0] != http.client.TOO_MANY_REQUESTS
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = (), *, server: str = "") -> Path:
         """Return the kubeconfig of any user in any groups; RBAC decides what this user may do.

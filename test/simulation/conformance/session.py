@@ -5,6 +5,7 @@ hidden. For pods, services and namespaces only the fields of the model are compa
 """
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -154,12 +155,14 @@ class Session:
 
 
 def write_transcript(transcript: list[tuple[str, int, Any]]) -> bytes:
+    """Return the content of a recording: JSON, compressed to a tenth, without a time that would differ in each recording."""
     lines = [{"asked": asked, "status": status, "answer": answer} for asked, status, answer in transcript]
-    return json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    text = json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return gzip.compress(text, mtime=0)
 
 
-def read_transcript(text: bytes) -> list[tuple[str, int, Any]]:
-    return [(line["asked"], line["status"], line["answer"]) for line in json.loads(text)]
+def read_transcript(content: bytes) -> list[tuple[str, int, Any]]:
+    return [(line["asked"], line["status"], line["answer"]) for line in json.loads(gzip.decompress(content))]
 
 
 def _sorted_additions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

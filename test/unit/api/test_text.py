@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.recordings import VERSIONS, texts
+from fakes.recordings import texts
 from fakes.refusals import SECRET, refused_pods
+from hack.kubernetes_versions import TESTED
 from tfjob_operator.api.text import (
     MAX_BYTES,
     MAX_NAME,
@@ -137,7 +138,7 @@ def test_last_words_are_clean_and_short(text: str, limit: int) -> None:
     assert clean(words, limit) == words
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", TESTED)
 def test_nothing_that_api_servers_quote_of_a_pod_remains(version: str) -> None:
     """U5: in the messages of an old and a new server about forty refused pods, each with a secret in it."""
     said = texts(version, "refusals")

@@ -143,12 +143,23 @@ def test_all_pages_name_the_same_supported_versions(page: str) -> None:
 
 
 def test_the_tested_versions_are_the_recorded_ones_and_the_ends_of_the_models() -> None:
-    assert [Kubernetes.parse(version) for version in TESTED] == [OLDEST, NEWEST]
+    minors = [Kubernetes.parse(version) for version in TESTED]
+    assert minors == sorted({*minors})
+    assert (minors[0], minors[-1]) == (OLDEST, NEWEST)
     assert OLDEST < OLDEST_SUPPORTED < NEWEST < UNTESTED
     recorded = {path.name for path in (ROOT / "test" / "data" / "recordings").glob("1.*")}
     assert recorded == {*TESTED}
     chart = read_document(ROOT / "manifests" / "chart" / "Chart.yaml")
     assert chart["kubeVersion"] == f">={OLDEST}.0-0"
+
+
+def test_the_page_has_a_row_of_each_tested_version_and_says_that_the_others_were_not_run() -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("### What ran where\n")[2].partition("\n#")[0]
+    rows = dict(re.findall(r"^\| (1\.[\d.]+) \| (.*) \|$", section, re.MULTILINE))
+    ran = {version for version, row in rows.items() if "not run" not in row}
+    assert ran == {*TESTED}
+    minors = {Kubernetes.parse(version) for version in rows} - {OLDEST}
+    assert minors == {Kubernetes(minor) for minor in range(OLDEST_SUPPORTED.minor, UNTESTED.minor + 1)}
 
 
 def test_the_untested_version_has_the_fields_and_resources_that_the_operator_uses() -> None:
