@@ -65,7 +65,7 @@ class BoardRequest(Request[Any]):
         self._events = events
 
     async def apply_child(self, kind: type[Child], body: Body) -> None:
-        """Apply one body, and report why the pod of a Deployment does not start. Raises ApiError; see `Request.apply`."""
+        """Apply one body, and report why the pod of a Deployment does not start. Raises ApiError, RequeueError; see `Request.apply`."""
         child = self.get(kind, body["metadata"]["name"])
         if child is not None:
             self._check_owned(kind, child.metadata)
@@ -77,7 +77,10 @@ class BoardRequest(Request[Any]):
             if not isinstance(child, Deployment):
                 raise
             await self._replace(child, body, UNIONS)  # if this is rejected as well, the job's field is invalid
-            item = await self.apply(kind, body)
+            try:
+                item = await self.apply(kind, body)
+            except errors.InvalidError as error:
+                raise RequeueError(f"{_what(child)} was edited between two writes") from error
         if child is not None and is_changed(child, item):
             self._note(EventReason.UPDATED_TENSOR_BOARD, f"Updated {_what(item)}")
         if isinstance(item, Deployment):

@@ -10,7 +10,9 @@ from structlog.testing import capture_logs
 from fakes.api import status_error
 from fakes.cluster import HOME
 from kit.model.controllers import GarbageCollector
-from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, StatusError
+from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, InvalidError, ServerError, StatusError
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
+from tfjob_operator.api.client.options import APPLY_PATCH
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
@@ -326,3 +328,23 @@ async def test_what_fails_is_reported_once_and_tried_again_until_it_works(
         else:
             assert bench.children() == [NAME, NAME]
             assert f"--logdir={'/new' if doing == 'updating' else '/logs'}" in bench.command()
+
+
+async def test_an_edit_between_two_writes_of_the_operator_is_set_back_without_a_warning() -> None:
+    """TB-08: an apply that is rejected is repeated after a replacement, and may be rejected for a still newer edit."""
+    async with a_board() as (bench, process):
+        send, rejections = process.line.send, 2
+
+        async def rejecting(request: Request, on_leave: OnLeave = unchanged) -> Response:
+            nonlocal rejections
+            if request.content_type == APPLY_PATCH and b"logdir=/new" in (request.body or b"") and rejections:
+                rejections -= 1
+                raise status_error(InvalidError, 422, "may not specify more than 1 handler type")
+            return await send(request, on_leave)
+
+        process.line.send = rejecting  # type: ignore[method-assign]
+        await bench.edit({"logDir": "/new"})
+        await asyncio.sleep(LONGEST_DELAY_S)
+        assert rejections == 0
+        assert "--logdir=/new" in bench.command()
+        assert [each for each in process.recorder.events if each[0] == "Warning"] == []
