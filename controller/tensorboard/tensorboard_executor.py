@@ -65,7 +65,7 @@ class BoardRequest(Request[Any]):
         self._events = events
 
     async def apply_child(self, kind: type[Child], body: Body) -> None:
-        """Apply one body, and report why the pod of a Deployment does not start. Raises ApiError, RequeueError; see `Request.apply`."""
+        """Apply one body, and report why its pod does not start. Raises ApiError, RequeueError; see `Request.apply`."""
         child = self.get(kind, body["metadata"]["name"])
         if child is not None:
             self._check_owned(kind, child.metadata)
