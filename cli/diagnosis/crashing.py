@@ -330,28 +330,25 @@ def _over(each: Exit) -> bool:
 
 
 def _replaced(facts: Facts) -> Iterator[Finding]:
-    """Yield the last failure of each replica whose next pod is delayed: its pod is gone."""
-    at, history = facts.job.status.next_restart_time, facts.job.status.attempt_history
-    if at is None or (facts.age_s(at) or 0.0) >= 0:
-        return
-    times = {
-        facts.shape.child(facts.name, restart.type, restart.index): restart.total
-        for restart in facts.job.status.restarts
-    }
-    exits = {
-        end.pod: (event, end)
-        for event in facts.job_events(EventReason.EXITED_WITH_CODE)
-        if (end := exit_of(event.message))
-    }
+    """Yield the last failure of each replica whose next pod is delayed, and of the whole job from its second restart on."""
+    at, status = facts.job.status.next_restart_time, facts.job.status
+    is_delayed = at is not None and (facts.age_s(at) or 0.0) < 0
+    times = {facts.shape.child(facts.name, restart.type, restart.index): restart.total for restart in status.restarts}
+    events = facts.job_events(EventReason.EXITED_WITH_CODE) if is_delayed else ()
+    exits = {end.pod: (event, end) for event in events if (end := exit_of(event.message))}
+    # A rule may have ignored the failure, so that it counts as no restart.
+    reported = times.keys() & exits.keys() & {*facts.missing}
     for pod, (event, ended) in exits.items():
-        if pod in facts.missing and pod in times:  # a rule may have ignored it, so that it counts as no restart
+        if pod in reported:
             yield of_exit_event(facts, event, ended, loops=times[pod])
-    last = history[-1] if history and history[-1].number == facts.job.status.attempt - 1 else None
-    if last is not None and last.exit_code is not None and last.pod_name not in exits:
+    last = status.attempt_history[-1] if status.attempt_history else None
+    if last is None or last.exit_code is None or last.number != status.attempt - 1 or last.pod_name in reported:
+        return
+    if is_delayed or (status.attempt >= _AGAIN and not facts.live_pods):
         seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"
         container = value(last.container_name) or CONTAINER_NAME
         pod = last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0)
-        loops = facts.job.status.attempt
+        loops = status.attempt
         yield classified(
             facts, End(pod, container, last.exit_code, last.reason, last.message, (seen,), before=True, loops=loops)
         )

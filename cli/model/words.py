@@ -86,7 +86,7 @@ def ended_by(attempt: JobAttempt) -> str:
         parts.append(f"exit code {attempt.exit_code}{f' ({reason})' if reason else ''}{other}")
     elif reason:
         parts.append(reason)
-    words = quote(attempt.message)
+    words = quote(attempt.message.replace(" / ", "\n"))  # lines that api.text.tail_of has joined: the last ones count
     return f"{', '.join(parts)}{words and ': '}{words}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar, cast
@@ -482,7 +483,8 @@ class Request(Generic[K]):
             confirmed.add(uid)
         elif name in finalizers:
             await clean_up()
-            await self._patch({"metadata": {"finalizers": [each for each in finalizers if each != name]}})
+            with suppress(NotFoundError):  # an earlier sync has removed it, and the cache does not show that yet
+                await self._patch({"metadata": {"finalizers": [each for each in finalizers if each != name]}})
         return self.is_deleted
 
     async def _confirm(self) -> None:

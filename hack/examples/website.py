@@ -3,9 +3,7 @@
 The record is a ConfigMap in the namespace `dns`, which cannot have an owner in another namespace: hence the finalizer.
 """
 
-from contextlib import suppress
-
-from kubecontrollers import App, Condition, ConfigMap, Deployment, Kind, Request, Resource, Struct
+from kubecontrollers import App, Condition, ConfigMap, Deployment, Kind, Request, Resource, Struct, TerminalError
 from kubecontrollers.api.client.errors import NotFoundError
 
 
@@ -33,9 +31,20 @@ async def sync(request: Request[Website]) -> None:
     spec, labels = request.object.spec, {"website": request.name}
     record = f"{request.namespace}.{request.name}"
 
+    mark = {"website-uid": request.object.metadata.uid}
+
+    async def find() -> tuple[ConfigMap | None, bool]:
+        """Return the object with the name of the record, and True if it is that of this Website."""
+        try:
+            found = await request.client.get(ConfigMap.resource, "dns", record, ConfigMap)
+        except NotFoundError:
+            return None, False
+        return found, (found.metadata.labels or {}).items() >= mark.items()
+
     async def clean_up() -> None:
-        with suppress(NotFoundError):
-            await request.client.delete(ConfigMap.resource, "dns", record)
+        found, is_ours = await find()
+        if found is not None and is_ours:
+            await request.client.delete(ConfigMap.resource, "dns", record, uid=found.metadata.uid)
 
     if await request.finalizer("example.com/dns", clean_up):
         return
@@ -56,7 +65,11 @@ async def sync(request: Request[Website]) -> None:
     )
     if is_new:
         request.event("Created", f"Created Deployment {request.name}")
-    await request.client.apply(ConfigMap.resource, "dns", record, {"metadata": {"name": record}})
+    found, is_ours = await find()
+    if found is None:
+        await request.client.create(ConfigMap.resource, "dns", {"metadata": {"name": record, "labels": mark}})
+    elif not is_ours:
+        raise TerminalError(f"ConfigMap dns/{record} belongs to somebody else")
     ready = deployment.status.ready_replicas
     condition = Condition("Ready", str(ready == spec.replicas), "Replicas")
     await request.status(WebsiteStatus(ready, (condition,)))

@@ -1090,6 +1090,20 @@ def test_a_field_that_is_unknown_is_named_after_the_job_has_failed_too() -> None
         assert ids_of(other) == ["exit-code", "failed-by-rule", "field-unknown"]
 
 
+def test_the_cause_of_whole_restarts_is_read_from_the_last_attempt_to_its_end() -> None:
+    """Also if an event tells of the same exit, while pods of that attempt end, and if the log is long."""
+    world = world_of("restart-delayed")
+    log = " / ".join(
+        [f"some log line number {number}" for number in range(30)] + ["ModuleNotFoundError: No module named 'k'"]
+    )
+    world.status["attemptHistory"][0] |= {"exitCode": 1, "podName": WORKER, "message": log}
+    world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 1: {log}")
+    first = first_of(world)
+    assert (first.id, "number 29 / ModuleNotFoundError" in first.evidence[0]) == ("python-module-missing", True)
+    del world.status["nextRestartTime"]
+    assert first_of(world).id == "python-module-missing", "no pod runs"
+
+
 @pytest.mark.parametrize(
     ("reason", "attempt", "minutes", "is_over"),
     [

@@ -320,6 +320,22 @@ async def test_an_object_with_a_finalizer_disappears_after_its_clean_up(bench: B
         assert done[-1]
 
 
+async def test_an_object_that_is_gone_when_its_finalizer_should_be_removed_is_no_error(bench: Bench) -> None:
+    """An earlier sync has removed it, and this one was queued by what the clean-up deleted, before the watch showed the end."""
+
+    async def clean_up() -> None:
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"finalizers": None}})
+
+    async def sync(request: Request[Deployment]) -> None:
+        await request.finalizer("example.com/board", clean_up)
+
+    async with bench.running(bench.app(sync)):
+        await bench.create()
+        await bench.client.delete(DEPLOYMENTS, "ns", "a")
+        await asyncio.sleep(60.0)
+    assert bench.errors == []
+
+
 async def test_a_delete_concerns_the_state_that_was_seen(bench: Bench) -> None:
     """The server refuses the delete of an object that has changed meanwhile, and the key is retried."""
 
