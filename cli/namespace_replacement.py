@@ -12,13 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tfjob_operator.cli.model.facts import listed, mapping, text
-from tfjob_operator.cli.replacement import (
+from tfjob_operator.cli.operators import (
     BINDINGS_RECORD,
-    CRD,
-    GANG_ADDON,
-    GONE,
-    HOW_TO_RUN,
-    MOVED,
     NAMESPACE,
     OURS,
     READER,
@@ -26,14 +21,23 @@ from tfjob_operator.cli.replacement import (
     TFJOB_ENTRY,
     ClusterState,
     TrainingOperator,
+    binding_objects,
+    bindings_of,
+    training_operator,
+    webhook_configs,
+)
+from tfjob_operator.cli.replacement import (
+    CRD,
+    GANG_ADDON,
+    GONE,
+    HOW_TO_RUN,
+    MOVED,
     about_late_jobs,
     about_the_deployment,
     about_the_jobs,
     apply_and_wait,
     as_script,
     bind,
-    binding_objects,
-    bindings_of,
     explain_seen,
     forget_bindings,
     has_gang,
@@ -42,9 +46,7 @@ from tfjob_operator.cli.replacement import (
     managed,
     set_flags,
     stop_operator,
-    training_operator,
     unsupported,
-    webhook_configs,
     within,
 )
 

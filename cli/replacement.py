@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from tfjob_operator.cli.installations import Installation, flag_name, is_plain
 from tfjob_operator.cli.migration import (
@@ -25,7 +25,30 @@ from tfjob_operator.cli.migration import (
     TTL_EXCEEDED,
     Difference,
 )
-from tfjob_operator.cli.model.facts import listed, mapping, number, text
+from tfjob_operator.cli.model.facts import mapping
+from tfjob_operator.cli.operators import (
+    BINDINGS_RECORD,
+    NAME_LABEL,
+    NAMESPACE,
+    OURS,
+    OWN_NAME,
+    RECORD,
+    SCHEME,
+    TFJOB_ENTRY,
+    ClusterState,
+    TrainingOperator,
+    bindings_of,
+    bound_to,
+    flag_values,
+    is_served,
+    missing_webhooks,
+    name_of,
+    replaced_namespaces,
+    subjects,
+    training_operator,
+    webhook_configs,
+    without,
+)
 
 HOW_TO_RUN: Final = (
     "# line by line, or as a file: `sh FILE` runs steps 1 to 4 and ends at the first error, `sh FILE back` the way back.",
@@ -33,8 +56,6 @@ HOW_TO_RUN: Final = (
 GONE: Final = "# If a wait prints `no matching resources found`, the pods are gone already."
 SELECTOR: Final = "control-plane=kubeflow-training-operator"
 """Selects the Deployment and the pods of training-operator."""
-TFJOB_ENTRY: Final = "validator.tfjob.training-operator.kubeflow.org"
-"""The entry for TFJobs in the webhook configuration of training-operator."""
 CRD: Final = "tfjobs.kubeflow.org"
 OTHER_KINDS: Final = {
     "jaxjobs": "jaxjob",
@@ -44,27 +65,10 @@ OTHER_KINDS: Final = {
     "xgboostjobs": "xgboostjob",
 }
 """The other resources of training-operator 1.9, with their names for --enable-scheme."""
-_WEBHOOK: Final = "validator.training-operator.kubeflow.org"
-_NAME: Final = "training-operator"
-NAMESPACE: Final = "kubeflow"
 MOVED: Final = "tfjob.kubeflow.org/operator"
 """The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
-RECORD: Final = "tfjob.kubeflow.org/before-migration"
-"""The annotation of training-operator's Deployment with its command, args and replicas when it served TFJobs."""
-BINDINGS_RECORD: Final = "tfjob.kubeflow.org/bindings-before-migration"
-"""The annotation of training-operator's Deployment with its ClusterRoleBindings before namespaces were moved: a JSON object of
-the roles by the name of the binding."""
-READER: Final = "training-operator-read"
-"""The name of the ClusterRole that lets training-operator read all namespaces, and of its binding."""
 GANG_ADDON: Final = "manifests/addons/gang-scheduling"
-_NAME_LABEL: Final = "app.kubernetes.io/name"
-_OWN_NAME: Final = "tfjob-operator"
-OURS: Final = f"{_NAME_LABEL}={_OWN_NAME}"
-"""Selects all objects of an installation of this operator, and its pods."""
 _OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
-_SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
-_ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
-_GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MOST_NAMED: Final = 10
 """The most jobs with a difference that a plan names."""
@@ -87,208 +91,6 @@ _GITOPS: Final = {
     "app.kubernetes.io/instance": "Argo CD or Helm",
 }
 """Beginnings of labels and annotations by which these tools mark what they manage."""
-
-
-class ClusterState(NamedTuple):
-    """What was read from the cluster. None: it may not be read.
-
-    `deployments` have the label of training-operator; `webhooks` are all validating webhook configurations; `crd` is empty if
-    it does not exist. `kinds` are other resources with objects, and `unknown_kinds` those that may not be listed. `jobs` is the
-    number of unfinished jobs, and `differences` has the namespaces and names of those concerned, by the ID of the difference.
-    `moved` are the namespaces that were moved before, `bindings` all ClusterRoleBindings, and `installed` the Deployments of
-    this operator. `late_elsewhere` are the jobs beyond their deadlines in namespaces that are not moved.
-    """
-
-    deployments: Sequence[Mapping[str, Any]] | None
-    webhooks: Sequence[Mapping[str, Any]] | None
-    crd: Mapping[str, Any] | None = None
-    kinds: Collection[str] = ()
-    unknown_kinds: Collection[str] = ()
-    jobs: int | None = None
-    differences: Mapping[str, Sequence[tuple[str, str]]] = {}
-    moved: Sequence[str] = ()
-    bindings: Sequence[Mapping[str, Any]] | None = None
-    installed: Sequence[Installation] = ()
-    late_elsewhere: Sequence[tuple[str, str]] = ()
-
-
-class Original(NamedTuple):
-    """What training-operator had when it served TFJobs."""
-
-    command: list[str] | None
-    args: list[str] | None
-    replicas: int
-
-
-class TrainingOperator(NamedTuple):
-    """The Deployment of training-operator; the values of its manifests if it was not found.
-
-    `command` and `args` are those of its container, None if they are not set.
-    """
-
-    found: Mapping[str, Any]
-    namespace: str
-    name: str
-    container: str
-    image: str
-    replicas: int
-    command: list[str] | None
-    args: list[str] | None
-    account: str
-
-    @property
-    def words(self) -> list[str]:
-        """The command line."""
-        return [*(self.command or ()), *(self.args or ())]
-
-    @property
-    def gang_scheduler(self) -> str:
-        """The value of --gang-scheduler-name, "" if it is not set."""
-        return next(reversed(flag_values(self.words, _GANG)), "")
-
-    @property
-    def schemes(self) -> list[str]:
-        """The values of --enable-scheme. None are set if all kinds are served."""
-        return [value.lower() for value in flag_values(self.words, _SCHEME)]
-
-    @property
-    def only(self) -> str:
-        """The only namespace that it serves, "" for all."""
-        return next(reversed(flag_values(self.words, _ONE_NAMESPACE)), "")
-
-    @property
-    def serves_tfjobs(self) -> bool:
-        """Return True if it runs TFJobs now."""
-        return self.replicas > 0 and self.may_serve_tfjobs
-
-    @property
-    def may_serve_tfjobs(self) -> bool:
-        """Return True if it runs TFJobs with its arguments, given any replicas."""
-        return not self.schemes or "tfjob" in self.schemes
-
-    @property
-    def original(self) -> Original | None:
-        """What it had when it served TFJobs: its current values, or those that an earlier plan recorded; None if unknown."""
-        if self.serves_tfjobs or not self.found:
-            return Original(self.command, self.args, max(self.replicas, 1))
-        return self.recorded or (Original(self.command, self.args, 1) if self.may_serve_tfjobs else None)
-
-    @property
-    def recorded(self) -> Original | None:
-        """What an earlier plan has recorded, None if it has not."""
-        recorded = self._annotation(RECORD)
-        if not recorded:
-            return None
-        command, args = (_words(recorded.get(key)) for key in ("command", "args"))
-        return Original(command, args, max(number(recorded.get("replicas")), 1))
-
-    @property
-    def recorded_bindings(self) -> dict[str, str]:
-        """The roles of its ClusterRoleBindings by their names, as an earlier plan for a namespace has recorded them."""
-        recorded = self._annotation(BINDINGS_RECORD)
-        return {name: role for name, role in recorded.items() if isinstance(role, str) and name and role}
-
-    def _annotation(self, name: str) -> Mapping[str, Any]:
-        """Return the JSON object of an annotation, empty if it is not one."""
-        annotations = mapping(mapping(self.found.get("metadata")).get("annotations"))
-        try:
-            return mapping(json.loads(text(annotations.get(name))))
-        except (ValueError, RecursionError):
-            return {}
-
-
-def flag_values(words: Sequence[str], flag: re.Pattern[str]) -> list[str]:
-    """Return the values of a flag, given as --flag=value or --flag value."""
-    found = [(flag.fullmatch(word), following) for word, following in zip(words, [*words[1:], ""], strict=False)]
-    return [following if match[1] is None else match[1] for match, following in found if match]
-
-
-def _without(words: Sequence[str] | None, flag: re.Pattern[str]) -> list[str]:
-    """Return the words without a flag and its values."""
-    kept: list[str] = []
-    skip = False
-    for word in words or ():
-        match = flag.fullmatch(word)
-        if not match and not skip:
-            kept.append(word)
-        skip = match is not None and match[1] is None
-    return kept
-
-
-def training_operator(cluster: ClusterState) -> TrainingOperator:
-    """Return the Deployment in the namespace that the webhook names, else in `kubeflow`, else the first one.
-
-    Every user of a namespace can create a Deployment with this label, but only an administrator a webhook configuration.
-    """
-    services = [
-        mapping(mapping(entry.get("clientConfig")).get("service"))
-        for config in cluster.webhooks or ()
-        for entry in listed(config.get("webhooks"))
-        if entry.get("name") == TFJOB_ENTRY
-    ]
-    preferred = [*(text(service.get("namespace")) for service in services), NAMESPACE]
-    known = {
-        text(mapping(deployment.get("metadata")).get("namespace")): deployment
-        for deployment in reversed(cluster.deployments or ())
-    }
-    body: Mapping[str, Any] = next(
-        (known[each] for each in preferred if each in known), next(reversed([*known.values()]), {})
-    )
-    return read_deployment(body, next(filter(None, preferred)))
-
-
-def read_deployment(body: Mapping[str, Any], namespace: str = NAMESPACE) -> TrainingOperator:
-    """Return the values of a Deployment, or those of the manifests, in `namespace`, if it is empty."""
-    meta, spec = mapping(body.get("metadata")), mapping(body.get("spec"))
-    pod = mapping(mapping(spec.get("template")).get("spec"))
-    containers = listed(pod.get("containers"))
-    container = next((each for each in containers if each.get("name") == _NAME), next(iter(containers), {}))
-    command, args = (_words(container.get(key)) for key in ("command", "args"))
-    return TrainingOperator(
-        body,
-        text(meta.get("namespace")) or namespace,
-        text(meta.get("name")) or _NAME,
-        text(container.get("name")) or _NAME,
-        text(container.get("image")),
-        number(spec.get("replicas")),
-        command,
-        args,
-        text(pod.get("serviceAccountName")) or _NAME,
-    )
-
-
-def _words(value: object) -> list[str] | None:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else None
-
-
-def has_gang_scheduling(cluster: ClusterState) -> bool | None:
-    """Return True if training-operator creates PodGroups; None if its Deployment was not found."""
-    operator = training_operator(cluster)
-    return bool(operator.gang_scheduler) if operator.found else None
-
-
-def is_served(cluster: ClusterState, namespace: str) -> bool:
-    """Return True if this operator serves a namespace, and no training-operator can write there."""
-    if not any(installation.serves(namespace) for installation in cluster.installed):
-        return False
-    rivals = (operator for operator in map(read_deployment, cluster.deployments or ()) if operator.serves_tfjobs)
-    return not any(
-        rival.only in {"", namespace} and (namespace not in cluster.moved or binding_objects(cluster, rival))
-        for rival in rivals
-    )
-
-
-def nothing_to_replace(cluster: ClusterState) -> bool:
-    """Return True if neither a training-operator exists nor anything that it or a migration has left."""
-    exists = (
-        cluster.deployments is None or cluster.deployments or webhook_configs(cluster) or _missing_webhooks(cluster)
-    )
-    return not (exists or cluster.moved)
-
-
-def needs_bindings(cluster: ClusterState) -> bool:
-    """Return True if the plan for all namespaces depends on ClusterRoleBindings."""
-    return bool(_replaced_namespaces(cluster) or training_operator(cluster).recorded_bindings)
 
 
 def plan(cluster: ClusterState) -> Iterator[str]:
@@ -404,27 +206,10 @@ def _manager(body: Mapping[str, Any]) -> str:
     return next((tool for start, tool in _GITOPS.items() if any(mark.startswith(start) for mark in marks)), "")
 
 
-def webhook_configs(cluster: ClusterState) -> list[Mapping[str, Any]]:
-    """Return the webhook configurations with an entry for TFJobs; that of the manifests if they may not be read."""
-    if cluster.webhooks is None:
-        return [{"metadata": {"name": _WEBHOOK}, "webhooks": [{"name": TFJOB_ENTRY}]}]
-    return [
-        config
-        for config in cluster.webhooks
-        if any(entry.get("name") == TFJOB_ENTRY for entry in listed(config.get("webhooks")))
-    ]
-
-
 def _webhooks(cluster: ClusterState) -> list[tuple[str, str]]:
     """Return the names of the webhook configurations to change, each with the file for its entry."""
-    names = [*map(_name, webhook_configs(cluster))]
+    names = [*map(name_of, webhook_configs(cluster))]
     return [(name, f"webhook{f'-{place}' if place else ''}.json") for place, name in enumerate(names)]
-
-
-def _missing_webhooks(cluster: ClusterState) -> list[tuple[str, str]]:
-    """Return the webhook configuration of training-operator that has no entry for TFJobs, with the file for it."""
-    names = [*map(_name, cluster.webhooks or ())]
-    return [(_WEBHOOK, "webhook.json")] if _WEBHOOK in names and not webhook_configs(cluster) else []
 
 
 def _kept_kinds(cluster: ClusterState, operator: TrainingOperator) -> list[str]:
@@ -496,43 +281,9 @@ def _restore_bindings(cluster: ClusterState, operator: TrainingOperator) -> Iter
     yield forget_bindings(operator)
 
 
-def bindings_of(cluster: ClusterState, operator: TrainingOperator) -> list[tuple[str, str]]:
-    """Return the ClusterRoleBindings of training-operator and their ClusterRoles, with those that a plan has recorded.
-
-    Those of its manifests if they may not be read; none if they are not known.
-    """
-    names = {_name(each): text(mapping(each.get("roleRef")).get("name")) for each in binding_objects(cluster, operator)}
-    names |= operator.recorded_bindings
-    return [*names.items()] or ([(_NAME, _NAME)] if cluster.bindings is None else [])
-
-
 def forget_bindings(operator: TrainingOperator) -> str:
     """Return the command that deletes the record of the ClusterRoleBindings, once they exist again."""
     return kubectl(*within(operator), "annotate", f"deployment/{operator.name}", f"{BINDINGS_RECORD}-")
-
-
-def binding_objects(cluster: ClusterState, operator: TrainingOperator) -> list[Mapping[str, Any]]:
-    """Return the ClusterRoleBindings of training-operator, except the one of `READER`."""
-    bound = _bound_to(cluster, operator.namespace, operator.account)
-    return [each for each in bound if mapping(each.get("roleRef")).get("name") != READER]
-
-
-def _bound_to(cluster: ClusterState, namespace: str, account: str) -> list[Mapping[str, Any]]:
-    """Return the ClusterRoleBindings of a service account."""
-    return [
-        binding for binding in cluster.bindings or () if ("ServiceAccount", namespace, account) in _subjects(binding)
-    ]
-
-
-def _subjects(binding: Mapping[str, Any]) -> list[tuple[object, object, object]]:
-    return [
-        (subject.get("kind"), subject.get("namespace"), subject.get("name"))
-        for subject in listed(binding.get("subjects"))
-    ]
-
-
-def _name(body: Mapping[str, Any]) -> str:
-    return text(mapping(body.get("metadata")).get("name"))
 
 
 def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | None = None) -> str:
@@ -547,10 +298,10 @@ def bind(binding: tuple[str, str], operator: TrainingOperator, namespace: str | 
 
 def _set_schemes(operator: TrainingOperator, kinds: Iterable[str]) -> str:
     """Return the command that limits training-operator to these kinds."""
-    args = [*_without(operator.args, _SCHEME), *(f"--enable-scheme={kind}" for kind in kinds)]
+    args = [*without(operator.args, SCHEME), *(f"--enable-scheme={kind}" for kind in kinds)]
     changed: dict[str, Any] = {"args": args}
-    if operator.command is not None and flag_values(operator.command, _SCHEME):
-        changed["command"] = _without(operator.command, _SCHEME)
+    if operator.command is not None and flag_values(operator.command, SCHEME):
+        changed["command"] = without(operator.command, SCHEME)
     return _patch_container(operator, changed)
 
 
@@ -586,16 +337,11 @@ def _install(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]
 
 def _remove_installations(cluster: ClusterState) -> Iterator[str]:
     """Yield the commands that remove the installations outside of `NAMESPACE`. They may be repeated."""
-    for namespace in _replaced_namespaces(cluster):
+    for namespace in replaced_namespaces(cluster):
         yield f"#    Remove its installation in {namespace}: it would write the same jobs."
         yield from _remove_cluster_bindings(cluster, namespace)
         yield kubectl("-n", namespace, "delete", _OBJECTS, f"--selector={OURS}")
         yield wait_until_gone(namespace, OURS)
-
-
-def _replaced_namespaces(cluster: ClusterState) -> list[str]:
-    """Return the namespaces whose installation of this operator is replaced by one in `NAMESPACE`."""
-    return sorted({*cluster.moved, *(installation.namespace for installation in cluster.installed)} - {NAMESPACE})
 
 
 def _remove_cluster_bindings(cluster: ClusterState, namespace: str) -> Iterator[str]:
@@ -609,10 +355,10 @@ def _remove_cluster_bindings(cluster: ClusterState, namespace: str) -> Iterator[
     if accounts and cluster.bindings is None:
         yield f"#    Delete the ClusterRoleBindings of its ServiceAccount {', '.join(accounts)} too: they cannot be read."
     own = [("ServiceAccount", namespace, account) for account in accounts]
-    bound = {_name(each): each for account in accounts for each in _bound_to(cluster, namespace, account)}
+    bound = {name_of(each): each for account in accounts for each in bound_to(cluster, namespace, account)}
     for name, binding in bound.items():
         labels = mapping(mapping(binding.get("metadata")).get("labels"))
-        if labels.get(_NAME_LABEL) == _OWN_NAME and all(subject in own for subject in _subjects(binding)):
+        if labels.get(NAME_LABEL) == OWN_NAME and all(subject in own for subject in subjects(binding)):
             yield kubectl("delete", "clusterrolebinding", name, "--ignore-not-found")
         else:
             yield f"#    Remove its ServiceAccount from the ClusterRoleBinding {shlex.quote(name)}, which others may use too."
@@ -717,7 +463,7 @@ def _back(
     yield from stop_operator(NAMESPACE)
     # Installations of single namespaces still run if step 3 was not executed.
     yield from _remove_installations(cluster)
-    missing = _missing_webhooks(cluster)
+    missing = missing_webhooks(cluster)
     restored = bool(webhooks or missing)
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
     if cluster.moved:
@@ -725,7 +471,7 @@ def _back(
     # Step 2 restores them too if other kinds need them, but may not have been executed.
     yield from _restore_bindings(cluster, operator)
     yield from _restore_deployment(operator, is_limited=bool(kept))
-    if _replaced_namespaces(cluster):
+    if replaced_namespaces(cluster):
         yield "#     If it has run all the time, it retries denied writes only after up to 17m."
         yield kubectl(*within(operator), "rollout", "restart", f"deployment/{operator.name}")
     yield kubectl(*within(operator), "rollout", "status", f"deployment/{operator.name}", "--timeout=3m")
@@ -748,7 +494,7 @@ def _restore_deployment(operator: TrainingOperator, *, is_limited: bool) -> Iter
     changed: dict[str, Any] = {}
     if is_limited or original.args != operator.args:
         changed["args"] = original.args
-    if original.command != operator.command or (is_limited and flag_values(operator.command or (), _SCHEME)):
+    if original.command != operator.command or (is_limited and flag_values(operator.command or (), SCHEME)):
         changed["command"] = original.command
     if changed:
         yield _patch_container(operator, changed)

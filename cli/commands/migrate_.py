@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.installations import Installation
     from tfjob_operator.cli.migration import CheckedJob
-    from tfjob_operator.cli.replacement import ClusterState
+    from tfjob_operator.cli.operators import ClusterState
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
 
@@ -81,7 +81,7 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
 
 def _check_now(session: Session, namespace: str | None) -> list[CheckedJob]:
     """Check the jobs with what may be read about the operators. Most users may not read Deployments."""
-    from tfjob_operator.cli.replacement import ClusterState, has_gang_scheduling, is_served
+    from tfjob_operator.cli.operators import ClusterState, has_gang_scheduling, is_served
 
     cluster = ClusterState(_deployments(session), _read_list(session, _WEBHOOKS))
 
@@ -182,16 +182,8 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
     """Return the lines of the plan for this cluster, or for one of its namespaces. Raises CliError."""
     from tfjob_operator.cli.migration import DIFFERENCES
     from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
-    from tfjob_operator.cli.replacement import (
-        CRD,
-        OTHER_KINDS,
-        SELECTOR,
-        ClusterState,
-        has_gang_scheduling,
-        needs_bindings,
-        nothing_to_replace,
-        plan,
-    )
+    from tfjob_operator.cli.operators import ClusterState, has_gang_scheduling, needs_bindings, nothing_to_replace
+    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, SELECTOR, plan
 
     cluster = ClusterState(
         _deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}")

@@ -72,7 +72,8 @@ def _of_cluster(session: Session) -> dict[str, Any]:
 def _training_operators(session: Session) -> Iterator[str]:
     """Yield the images of the Deployments of training-operator, which this operator replaces."""
     from tfjob_operator.cli.model.facts import mapping, number
-    from tfjob_operator.cli.replacement import SELECTOR, read_deployment
+    from tfjob_operator.cli.operators import read_deployment
+    from tfjob_operator.cli.replacement import SELECTOR
 
     deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR)
     proven = _proven(session, PEER_BINDING) if deployments else set()

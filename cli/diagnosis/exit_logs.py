@@ -11,7 +11,7 @@ from typing import Final
 from tfjob_operator.api.text import tail_of
 from tfjob_operator.api.v1.tf_config import process_count
 from tfjob_operator.api.v1.types import TFJobSpec, child_name
-from tfjob_operator.cli.diagnosis import log_rules, reading
+from tfjob_operator.cli.diagnosis import log_lines, log_rules, reading
 from tfjob_operator.cli.diagnosis.causes import Problem
 from tfjob_operator.cli.diagnosis.facts import Facts
 from tfjob_operator.cli.diagnosis.rules import shorten, value
@@ -66,11 +66,11 @@ class End:
 
 def read(end: End) -> tuple[str, reading.LastWords, str]:
     """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
-    joined = reading.plain(end.words)
+    joined = log_lines.plain(end.words)
     joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.tail_of
     last = reading.read(joined, log_rules.OF_CHILD if end.code in SIGNAL_OF else log_rules.RULES)
     last = last if last.problem is not None or end.code not in SIGNAL_OF else reading.LastWords()
-    words = shorten(last.line) or _last_lines(reading.without_frames(joined))
+    words = shorten(last.line) or _last_lines(log_lines.without_frames(joined))
     return joined, last, words
 
 
@@ -121,7 +121,7 @@ def has_peer(facts: Facts, end: End, last: reading.LastWords) -> bool:
 def _last_lines(log: str) -> str:
     """Return the last lines of a log after its progress, as far as they are short, but at least the last one."""
     lines = log.rstrip().split("\n")[-_LAST_WORDS:]
-    kept = list(takewhile(lambda line: not reading.is_progress(line), reversed(lines)))[::-1]
+    kept = list(takewhile(lambda line: not log_lines.is_progress(line), reversed(lines)))[::-1]
     last = value(reading.last_error("\n".join(kept)).replace("\n", " / "))
     return shorten(last) if len(last.encode()) > _LAST_WORDS else tail_of("\n".join(kept), _LAST_WORDS)
 

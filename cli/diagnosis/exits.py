@@ -12,7 +12,7 @@ from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
     PodExit,
 )
-from tfjob_operator.cli.diagnosis import fallback, log_rules, reading, refining, starting
+from tfjob_operator.cli.diagnosis import fallback, log_lines, log_rules, reading, refining, starting
 from tfjob_operator.cli.diagnosis.advice import (
     AGAIN,
     DESCRIBE_JOB,
@@ -326,10 +326,10 @@ def end_of(facts: Facts, each: Exit) -> End:
     reason = f" ({safe_name(ended.reason)})" if ended.reason not in {"", "Error"} else ""
     how = f"exited with code {ended.exit_code}{reason}{when and ', '}{when}"
     most = LONG_MESSAGE_BYTES if ended.reason in starting.REASONS else MAX_MESSAGE_BYTES
-    words = f": {quote(reading.plain(ended.message), most)}" if ended.message else ""
+    words = f": {quote(log_lines.plain(ended.message), most)}" if ended.message else ""
     proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
-        proofs.append(f"log of {safe_name(name)}: {quote(reading.plain(log))}")
+        proofs.append(f"log of {safe_name(name)}: {quote(log_lines.plain(log))}")
     probe = probes(facts, name, pod.metadata.uid, each.container, ended.finished_at)
     skipped = latest(facts.pod_events(pod, "InvalidEnvironmentVariableNames"))
     hooks = latest(facts.pod_events(pod, f"Failed{_HOOK}"))
@@ -461,7 +461,7 @@ def classified(facts: Facts, end: End) -> Finding:
         values["times"] = format_restarts(end.loops) if end.loops else "until its limit of restarts"
     else:
         other = CRASH_LOOP if end.loops else FAILED
-        is_of_shell = end.code in _OF_COMMANDS and reading.is_exception(last.line)
+        is_of_shell = end.code in _OF_COMMANDS and log_lines.is_exception(last.line)
         problem = other if is_of_shell else _BY_CODE.get(end.code, other)
         key = str(end.code) if problem is FAILED else ""
         problem = replace(problem, to_do=(LOGS, _TIME_LIMIT)) if has_timeout else problem

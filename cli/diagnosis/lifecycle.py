@@ -22,7 +22,7 @@ from tfjob_operator.api.v1.constants import (
 )
 from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.types import EndRecord, TFJobSpec
-from tfjob_operator.cli.diagnosis import attempts, deadline, reading, refining
+from tfjob_operator.cli.diagnosis import attempts, deadline, log_lines, reading, refining
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, DESCRIBE_NODE, LOGS, RESTART, RETRIED
 from tfjob_operator.cli.diagnosis.causes import (
     Finding,
@@ -280,7 +280,7 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     log = facts.log(name, last.container_name or CONTAINER_NAME).rstrip()
     said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.tail_of
-    words = reading.read(reading.plain(said or log)).line or last.message or log.rpartition("\n")[2]
+    words = reading.read(log_lines.plain(said or log)).line or last.message or log.rpartition("\n")[2]
     words = shorten(value(words))
     if last.reason in {EventReason.START_DEADLINE_EXCEEDED, AttemptReason.NOT_RUNNING}:
         return f"({name} {words})"

@@ -10,26 +10,20 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from tfjob_operator.cli.diagnosis.reading import (
-    AT_END,
+from tfjob_operator.cli.diagnosis.log_lines import (
     BESIDE,
-    CLOSING,
-    ECHOES,
     ERROR,
     EXCEPTION,
-    FATAL,
     LOGGED,
-    LONGEST,
-    MOST_LINES,
     NATIVE,
     gave_up,
     is_of_traceback,
     is_severe,
-    measures,
     plain,
     tells_of_error,
     trains,
 )
+from tfjob_operator.cli.diagnosis.reading import AT_END, CLOSING, ECHOES, FATAL, LONGEST, MOST_LINES, measures
 from tfjob_operator.cli.model.command_lines import is_printed
 from tfjob_operator.cli.model.words import seconds_between
 from tfjob_operator.cli.training import MAX_BYTES

@@ -6,11 +6,25 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from tfjob_operator.cli.diagnosis.causes import Problem
+from tfjob_operator.cli.diagnosis.log_lines import (
+    CAUSED,
+    EXCEPTION,
+    FRAME,
+    LOGGED,
+    MEASURES,
+    NATIVE,
+    OF_LOGGER,
+    TRACEBACK,
+    error_of,
+    has_progress,
+    is_exception,
+    plain,
+    tells_of_error,
+    trains,
+)
 from tfjob_operator.cli.diagnosis.log_rules import PEER_AWAY, PEER_FAILED, PEER_UNKNOWN, RULES, TF_CONFIG_BAD
 from tfjob_operator.cli.diagnosis.rules import CUT, MessageRule, first_match, rule
 from tfjob_operator.cli.training import LogReader
@@ -20,7 +34,6 @@ MOST_LINES: Final = 400
 """The end of a log that is read."""
 _NEAR: Final = 40
 """Fewer lines than the advice prints."""
-_TRACEBACK: Final = ("Traceback (most recent call last):", "During handling of the above exception, another")
 AT_END: Final = re.compile(
     r"(?:(?:\A|(?P<before>(?:\A|\n)(?!Exception ignored )[^\n]*\n))Traceback \(most recent call last\):\n|"
     r"(?P<cut>\A(?:[ \t][^\n]*\n)*|(?:\A|\n)\S[^\n]*(?<!call last\):)(?<!call first\):)\n)(?=  File \"))"
@@ -32,20 +45,6 @@ ECHOES: Final = 3
 """The most lines that a script prints after a program that failed."""
 _LINES_LOGGED: Final = 10
 """So many lines may a program log after the error for which it ends."""
-ERROR: Final = re.compile(
-    r"\b(?:error|fatal|critical|exception|failed|failure|fail|refused|denied|unreachable|unavailable|timed out|timeout|cannot|"
-    r"can't|could not|unable to|not (?:found|reachable|available)|retry(?:ing)?|still waiting|deadline exceeded)\b|^[EF]\d{4} |"
-    r"(?-i:\w(?:Error|Exception)\b)",
-    re.IGNORECASE,
-)
-_MEASURED: Final = re.compile(
-    r"\b\w*(?:errors?|failed|failures?)\b[\s:=]{0,3}[-+]?\d[\d.eE+-]*%?(?!\w)|"
-    r"\b(?:0|no|nothing|none|zero)\s{1,3}(?:\w{1,30}\s)?(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)\b|"
-    r"\b(?:errors?|exceptions?|failed|failures?|timeouts?|timed out)(?:\s\w{1,30})?\"?\s{0,3}[:=]\s{0,3}"
-    r"(?:0(?![\d.])|null\b|none\b|nil\b|false\b|\"\"|\[\])",
-    re.IGNORECASE,
-)
-"""A number that is called an error, which a training logs, and what says that there was none."""
 _NO_DATA: Final = re.compile(
     r"input ran out of data|Skipping training since max_steps has already saved|"
     r"\b(?:found )?0 (?:\w+ )?(?:files?|images?|samples?|records?|examples?|shards?)\b",
@@ -53,30 +52,9 @@ _NO_DATA: Final = re.compile(
 )
 """A warning of Keras, with which also a training ends that has trained, one of estimators that find a checkpoint of their last
 step, and what programs say that look for data."""
-_RANK: Final = re.compile(r"^\[\d+(?:,\d+)?\]<std(?:out|err)>: ?")
-"""The rank that mpirun and horovodrun put before a line of a process."""
-_PREFIXED: Final = re.compile(
-    r'(?m)^(?P<first>(?=\S)[^\n]{1,80}?)Traceback \(most recent call last\):\n(?P<second>(?=\S)[^\n]{1,80}?)  File "'
-)
-"""A traceback of which each line has something before it, as of `python train.py | ts`."""
-_OF_STACK: Final = re.compile(r"\s+at |\s*\.\.\. \d+ more$|Node\.js v\d|Stacktrace:$|\s*\[\d+\] |\s+@ |\s*$")
-"""The lines of a stack after an exception of Java, JavaScript or Julia."""
-LOGGED: Final = re.compile(r"\b(ERROR|WARNING|CRITICAL|error|warning)\b|Exception in thread|(?:^|\n)[EW]\d{4} ")
-"""In the line before a traceback that a logger or a thread has printed: the program continued."""
 _IN_THREAD: Final = "Exception in thread "
-_OF_LOGGER: Final = re.compile(r"(?:\S{1,60} ){0,4}\W?(?:ERROR|CRITICAL|FATAL)\b|E\d{4} [\d:.]+ ")
-_GAVE_UP: Final = re.compile(
-    r"\b(?:train(?:ing|er)?|job|run|experiment|pipeline|program)(?: (?:has|was|is))? (?:failed|crashed|aborted)\b(?! to\b)|"
-    r"\b(?:aborting|giving up|gave up|cannot continue)\b",
-    re.IGNORECASE,
-)
 _GIVES_UP: Final = re.compile(r"\b(?:aborting|exiting|terminating|quitting|giving up)\W*$", re.IGNORECASE)
 """The end of a line by which a program only says that it ends."""
-BESIDE: Final = re.compile(
-    r"metric|upload|download|push|post|send|sync|report|notif|webhook|summary|monitor|telemetry|wandb|mlflow|retry|tensorboard",
-    re.IGNORECASE,
-)
-"""What a training can do without."""
 _BY_HYDRA: Final = "Set the environment variable HYDRA_FULL_ERROR=1"
 _HINTS: Final = ("Config search path:", "Available options in ")
 """The first words of paragraphs that Hydra prints after an error."""
@@ -84,24 +62,9 @@ _HYDRA_FIRST: Final = re.compile(
     r"Could not |Cannot find |In '|Error (?!executing)|Primary config |Missing mandatory |Ambiguous |no viable alternative|"
     r"mismatched input|extraneous input|token recognition error|You must specify "
 )
-_TROUBLE: Final = re.compile(
-    r"error(?!\S*\s*[:=]?\s*\d)|fail|exception|abort|fatal|invalid|cannot|can't|unable|\bnot?\b|kill|lost|missing|diverge|stop|"
-    r"refused|denied|time[d ]*out|exceed|corrupt|signal|exit",
-    re.IGNORECASE,
-)
-"""Words in a line with a step that is more than progress."""
-_CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _IGNORED: Final = "Exception ignored "
 # Python prints an exception at the beginning of a line, and the members of an ExceptionGroup behind a margin.
 _MARGIN: Final = re.compile(r"^[ +]+\| (?=\S)")
-EXCEPTION: Final = re.compile(
-    r"(?P<type>(?:[A-Za-z_]\w{0,80}\.){1,12}(?:_?[A-Z]\w*|error|gaierror|herror|timeout)|_?[A-Z]\w*(?:Error|Exception|Group|Interrupt|Iteration|Exit))"
-    r"(?:: (?P<words>.*)|:?$)"
-)
-# absl: `E0926 17:26:32.075402 157988 client.h:77] text`; TensorFlow: `2026-11-29 02:30:05.881660: E tensorflow/x.cc:29] text`
-NATIVE: Final = re.compile(
-    r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?(?P<level>[IWEF])(?:\d{4} [\d:.]+ +\d+)? [\w./-]{1,200}:\d+\] (?P<text>.*)"
-)
 _THROWN: Final = re.compile(r"\s+what\(\):\s+(.+)")
 """What std::terminate prints of an exception of C++ that nothing caught."""
 _FAULT: Final = re.compile(r"Fatal Python error: .+|Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
@@ -124,12 +87,6 @@ _CONTINUED: Final = re.compile(
 """Lines of gRPC and of JAX's coordination service after the first line of a message of native code."""
 _BY_JAX: Final = "the JAX distributed service detected fatal errors"
 _OF_PEERS: Final = frozenset({PEER_UNKNOWN, PEER_FAILED, PEER_AWAY})
-_MEASURES: Final = re.compile(
-    r"(?:\b|_)(?:loss|accuracy)\b[^:=\n\d]{0,60}(?:[:=]|\s)\s{0,4}(?:tensor\()?[-+]?(?:\.?\d|nan\b|inf(?:inity)?\b)",
-    re.IGNORECASE,
-)
-_COUNTS: Final = re.compile(r"(?<![\w./-])(?:epoch|step)s?\b[\"']?(?:\s{0,4}[:=#(\[]\s{0,4}|\s{1,4})\d", re.IGNORECASE)
-"""Words of a line by which a training shows that it continued after an error: each with its number."""
 _OF_SERVICE: Final = re.compile(rf"{_BY_JAX}|coordination service")
 """Messages of JAX that may name the peer."""
 _VAGUE: Final = re.compile(
@@ -139,11 +96,9 @@ FATAL: Final = re.compile(r"(FATAL|Fatal|fatal|CRITICAL): ?|[\w./-]{1,100}: erro
 """Lines by which a program says that it ends, such as those of argparse: an exception before it was handled."""
 CLOSING: Final = re.compile(r"(ERROR|Error|error|Aborting|Aborted): ")
 """The same, if it is the last line."""
-_ESCAPES: Final = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _DECORATION: Final = re.compile(
     r"^\[rank\d+\]: |\x1b\[[\d;]*m|\{\{function_node [^}]{0,400}\}\} ?| ?\[Op:\w+\](?: name: ?)?"
 )
-_FRAME: Final = re.compile(r" {4}|  File ")
 _WRAPPED: Final = re.compile(r"Exception encountered when calling |Graph execution error:|in user code:|$")
 """The first lines of exceptions of Keras and TensorFlow whose reason is on a later line."""
 _ORIGINAL: Final = " Original error:"
@@ -173,15 +128,6 @@ _OF_OTHER: Final = re.compile(
     r"(?:Command|AccessDenied|BadRequest|NotFound|Service)Exception: "
 )
 """The first line of another program after an exception, such as of a command by which a script cleans up."""
-_LEVELS: Final = ("level", "severity", "levelname", "log.level")
-_TEXTS: Final = ("msg", "message", "event", "error")
-_TRACEBACKS: Final = ("exc_info", "exception", "exc_text", "exc", "traceback")
-_LOGFMT: Final = re.compile(
-    r"(?:\S+=\S+ )*?(?:level|lvl|severity)=(?:error|err|fatal|critical|panic)\b.*?\b(?:msg|message|error|err)="
-    r'(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>\S+))',
-    re.IGNORECASE,
-)
-_SEVERE: Final = frozenset({"ERROR", "ERR", "CRITICAL", "FATAL", "PANIC", "ALERT", "EMERGENCY"})
 _NO_REASON: Final = re.compile(
     r"[=-]+$|Detected at node|Node: |<stack traces|\s|•|Stack trace for op|(Call a|A)rguments received"
 )
@@ -230,7 +176,7 @@ class _Message:
         if "of RPC that terminated with" in words:
             words = next((line.strip() for line in self.lines if line.startswith("\tdetails = ")), words)
         following = self.lines[1] if words.endswith(":") and len(self.lines) > 1 else ""
-        is_continued = following[:1].isspace() and not _FRAME.match(following)
+        is_continued = following[:1].isspace() and not FRAME.match(following)
         if is_continued or _WRAPPED_NAME.fullmatch(following) or _FROM_TASK.fullmatch(words):
             words = f"{words} {following.strip()}"
         if _WRAPPED.match(words):
@@ -245,7 +191,7 @@ class _Message:
 
     def text(self) -> str:
         """Return all lines but stack frames, and the reason of an exception as a line of its own."""
-        lines = [line for line in self.lines if not (_FRAME.match(line) or _FAULT_FRAME.match(line))]
+        lines = [line for line in self.lines if not (FRAME.match(line) or _FAULT_FRAME.match(line))]
         return "\n".join([*lines, self.reason()] if self.level == "X" else lines)
 
 
@@ -260,11 +206,6 @@ def last_error(log: str) -> str:
     *before, last = log.strip().split("\n")
     has_reason = _GIVES_UP.search(last) is not None and before and tells_of_error(before[-1])
     return f"{before[-1]}\n{last}" if has_reason else last
-
-
-def is_exception(line: str) -> bool:
-    """Return True for the reason of an exception of Python."""
-    return EXCEPTION.match(line) is not None
 
 
 def last_exception(log: str, *, logged: bool = True) -> str:
@@ -287,79 +228,9 @@ def without_data(log: str) -> str:
     return "" if has_trained else next((line for line in lines if _NO_DATA.search(line)), "")
 
 
-def gave_up(line: str) -> bool:
-    """Return True for an error of a logger by which a program says that its training has failed, not just a part of it."""
-    said = " ".join(_error_of(line) or ([line] if _OF_LOGGER.match(line) else []))
-    return _GAVE_UP.search(said) is not None and not BESIDE.search(said)
-
-
-def plain(log: str) -> str:
-    """Return a log without escape sequences, ranks, and what a pipe puts before each line, such as the time.
-
-    Of lines that were written over each other it has the last one.
-    """
-    lines = (line.rstrip("\r").rpartition("\r")[2] for line in _ESCAPES.sub("", log).split("\n"))
-    text = "\n".join(_RANK.sub("", line) for line in lines)
-    match = _PREFIXED.search(text)
-    if match is None or LOGGED.search(match["first"]) or _shape(match["first"]) != _shape(match["second"]):
-        return text
-    prefix = re.compile(_shape(match["first"]))
-    return "\n".join(prefix.sub("", line, count=1) if prefix.match(line) else line for line in text.split("\n"))
-
-
-def _shape(prefix: str) -> str:
-    """Return a pattern for what is before lines that were written at different times."""
-    shape = re.sub(r"\d+", r"\\d+", re.escape(prefix))
-    shape = re.sub(r"\b[A-Z][a-z]{2}\b", "[A-Z][a-z]{2}", shape)  # days and months
-    return re.sub(r"(?:\\ )+(?!$|\\)", r"\\ +", shape)
-
-
-def without_frames(log: str) -> str:
-    """Return a log without the stack frames at its end, as of Java, JavaScript and Julia."""
-    lines = log.rstrip().split("\n")
-    while len(lines) > 1 and _OF_STACK.match(lines[-1]):
-        lines.pop()
-    return "\n".join(lines)
-
-
-def tells_of_error(line: str) -> bool:
-    """Return True if the line names an error that is more than a measured value, as in `error: 0.01`."""
-    return is_severe(line) or ERROR.search(_MEASURED.sub("", line)) is not None
-
-
-def is_severe(line: str) -> bool:
-    """Return True if a native library logged the line as an error or as fatal."""
-    native = NATIVE.match(line)
-    return native is not None and native["level"] in {"E", "F"}
-
-
-def trains(line: str) -> bool:
-    """Return True for a line by which a training shows that it goes on."""
-    return has_progress(line) or is_progress(line)
-
-
-def has_progress(line: str) -> bool:
-    """Return True for a line with the number of a step or an epoch, or with a loss or an accuracy."""
-    return _MEASURES.search(line) is not None or _COUNTS.search(line) is not None
-
-
 def measures(line: str) -> bool:
     """Return True for a line with a number that a training measures, such as a loss."""
-    return _MEASURES.search(line) is not None or bool(LogReader().feed(f"{line}\n".encode(errors="replace")))
-
-
-def is_of_traceback(line: str) -> bool:
-    """Return True if the line belongs to a traceback, but is not its exception."""
-    return line.startswith((*_TRACEBACK, _CAUSED)) or _FRAME.match(line) is not None
-
-
-def is_progress(line: str) -> bool:
-    """Return True for a line of a training that goes well, which is not why it ended."""
-    reader = LogReader()
-    values = [each.value for each in reader.feed(f"{line}\n".encode(errors="replace"))]
-    return (
-        reader.progress is not None and all(abs(value) < float("inf") for value in values) and not _TROUBLE.search(line)
-    )
+    return MEASURES.search(line) is not None or bool(LogReader().feed(f"{line}\n".encode(errors="replace")))
 
 
 def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
@@ -392,7 +263,7 @@ def read(log: str, rules: Sequence[MessageRule] = RULES) -> LastWords:
         return LastWords(_of_hydra(log[-LONGEST:]))
     if last is None:
         where = _crashed_in(log[-LONGEST:].splitlines())  # the first line of faulthandler may have been cut off
-        logged = (line for line in reversed(log.rstrip().splitlines()[-_LINES_LOGGED:]) if _OF_LOGGER.match(line))
+        logged = (line for line in reversed(log.rstrip().splitlines()[-_LINES_LOGGED:]) if OF_LOGGER.match(line))
         return LastWords(f"crashed in {where}" if where else next(logged, "") or _in_box(log[-LONGEST:].rstrip()))
     line = next((candidate.reason() for candidate in candidates if "NCCL WARN" in candidate.lines[0]), last.reason())
     handled = [message for message in messages if message.is_handled and first_match(rules, message.text()) is not None]
@@ -540,19 +411,19 @@ def _messages(log: str) -> list[_Message]:
             current = begun if begun.level == "F" else None
         elif messages and messages[-1].level and _CONTINUED.match(line):
             messages[-1].lines.append(line)
-        elif line.startswith(_TRACEBACK):
-            if messages and line != _TRACEBACK[0]:
+        elif line.startswith(TRACEBACK):
+            if messages and line != TRACEBACK[0]:
                 messages[-1].is_handled = messages[-1].level == "X"
             current, in_frames = None, True
         elif has_ended or line.startswith(_IGNORED):
             current, is_ignored = None, not has_ended
-        elif line == _CAUSED:
+        elif line == CAUSED:
             if messages and messages[-1].level == "X":
                 messages[-1].is_cause = True
             current = None
         elif exception:
             is_raised = in_frames or all(
-                map(_FRAME.match, lines[1 : number - 1])
+                map(FRAME.match, lines[1 : number - 1])
             )  # the first lines may have been cut off
             current = _Message("X", [line], margin=len(margined.rstrip()) - len(line), is_raised=is_raised)
             messages += [] if is_ignored else [current]
@@ -567,7 +438,7 @@ def _messages(log: str) -> list[_Message]:
 def _is_after(raised: _Message | None, line: str, *, has_ended: bool, in_frames: bool) -> tuple[bool, bool]:
     """Return True if this line is of a command after an exception, and True if an error on it is not of the program either."""
     if has_ended:
-        has_ended = not line.startswith((*_TRACEBACK, _CAUSED))
+        has_ended = not line.startswith((*TRACEBACK, CAUSED))
         return has_ended, has_ended
     if raised is None or not raised.is_raised or in_frames:
         return False, False
@@ -587,28 +458,5 @@ def _begun(line: str, *, left: int, is_said: bool) -> _Message | None:
         return _Message("F", [line])
     if (native := NATIVE.match(line)) is not None:
         return _Message(native["level"], [native["text"]])
-    error = _error_of(line)
+    error = error_of(line)
     return _Message("J", error) if error is not None else None
-
-
-def _error_of(line: str) -> list[str] | None:
-    """Return the message of an error in a structured log (JSON or logfmt) as lines; None if the line is not such an error."""
-    if (match := _LOGFMT.match(line)) is not None:
-        return [(match["quoted"] or match["word"] or "").replace('\\"', '"')]
-    if not line.startswith("{") or not line.endswith("}"):
-        return None
-    try:
-        fields = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    level = next((fields[name] for name in _LEVELS if name in fields), "")
-    said = [
-        fields[name] for name in (*_TRACEBACKS, *_TEXTS) if isinstance(fields.get(name), str) and fields[name].strip()
-    ]
-    if str(level).upper() not in _SEVERE or not said:
-        return None
-    lines: list[str] = said[0].strip().splitlines()
-    if any(name in fields for name in _TRACEBACKS):
-        return lines[-1:]
-    cause = fields.get("error")
-    return [*lines[:-1], f"{lines[-1]}: {cause}"] if isinstance(cause, str) and cause and said[0] != cause else lines

@@ -18,7 +18,8 @@ import pytest
 
 from tfjob_operator.cli.installations import installations
 from tfjob_operator.cli.namespace_replacement import namespace_plan
-from tfjob_operator.cli.replacement import ClusterState, plan
+from tfjob_operator.cli.operators import ClusterState
+from tfjob_operator.cli.replacement import plan
 from unit.cli.test_migration_plan import commands
 from unit.cli.training_operator import binding, deployment, installed, webhook
 
