@@ -222,6 +222,12 @@ def test_the_controller_beside_kopf_s_runs_from_the_wheel_of_the_library(
             kubectl("delete", "website", "blog", "--wait=false")
             eventually(lambda: found("website", "{.metadata.name}") == "", "the Website is gone")
             assert f"configmap/{namespace}.blog" not in records()
+            taken = json.dumps(website | {"metadata": {"name": "taken"}})
+            control_plane.run_kubectl("create", "configmap", f"{namespace}.taken", "--namespace=dns")
+            control_plane.run_kubectl("create", "--filename=-", f"--namespace={namespace}", input=taken)
+            eventually(lambda: kubectl("get", "deployment", "taken", "--output=name"), "a name that is taken is met")
+            kubectl("delete", "website", "taken")
+            assert f"configmap/{namespace}.taken" in records(), "it is somebody else's"
             controller.terminate()
             assert controller.wait(60) == 0
         finally:
