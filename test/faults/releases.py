@@ -17,7 +17,7 @@ RETRYABLE: Final = "--retryable-exit-codes"
 NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 WHERE: Final = """
-import sys, tfjob_operator.controller.composition
+import sys, tfjob_operator.controller.%s
 print(*(each.__file__ for name, each in sys.modules.items() if name.partition(".")[0] == "tfjob_operator"), sep="\\n")
 """
 
@@ -89,11 +89,15 @@ def _unpack(folder: Path, name: str, commit: str) -> Release:
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotThereError(f"{name} ({commit}) is not in git's history here: use a full clone") from error
     # It uses the dependencies of this environment.
-    asked = subprocess.run([sys.executable, "-c", WHERE], cwd=folder, capture_output=True, text=True, check=False)
+    program = "composition" if (folder / "controller" / "composition.py").exists() else "app"  # until 0.2.1
+    asked = subprocess.run(
+        [sys.executable, "-c", WHERE % program], cwd=folder, capture_output=True, text=True, check=False
+    )
     if asked.returncode:
-        raise NotThereError(
-            f"{name} does not start with the packages of this environment: {asked.stderr.splitlines()[-1]}"
-        )
+        said = asked.stderr.splitlines()[-1]
+        if "tfjob_operator" in said:
+            raise AssertionError(f"{name} lacks a module of its own: {said}")
+        raise NotThereError(f"{name} does not start with the packages of this environment: {said}")
     if elsewhere := [path for path in asked.stdout.splitlines() if not path.startswith(str(folder))]:
         raise AssertionError(f"Python imports {elsewhere} from outside of {folder}")
     return Release(name, folder)
