@@ -155,7 +155,7 @@ class Cluster(Namespace):
             if operator.process.poll() is None:
                 code, took = operator.end()
                 assert (code, took < 10.0) == (0, True), operator.text()
-            assert "Traceback" not in operator.text()
+            assert "Traceback" not in operator.text(), operator.text()
 
     @contextlib.contextmanager
     def node(self, nodes: str = "") -> Iterator[None]:

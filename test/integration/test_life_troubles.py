@@ -134,7 +134,6 @@ LIVES = [
     Problem("deadline-exceeded", with_policy(one(), activeDeadlineSeconds=2)),
     Problem("backoff-limit", with_policy(one("0s:1", "OnFailure"), backoffLimit=1)),
     Problem("max-restarts-exceeded", ruled("RestartAll", one("0s:1"), most=0)),
-    Problem("restart-delayed", ruled("RestartAll", one("0s:1"), most=9)),
     Problem("start-deadline-exceeded", with_policy(one("image-pull-back-off"), startDeadlineSeconds=1)),
     Problem("failure-rule-unreachable", ruled("FailJob", one())),
     Problem("failure-rule-without-deadline", with_policy(one(), failurePolicy=WAITS_FOR_STALL)),

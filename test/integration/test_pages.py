@@ -74,8 +74,6 @@ ELSEWHERE: Final = (
     Elsewhere(PLUGIN_PAGE, "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
     Elsewhere("docs/migration.md", "kubectl tfjob migrate", "test_migrate.py, test_migrate_by_namespace.py"),
     Elsewhere("docs/migration.md", "sh plan.sh", "unit/cli/test_migration_plan.py runs it, with an error in each step"),
-    Elsewhere("docs/migration.md", "(echo", "unit/cli/test_migration_plan.py, in the form of the plan"),
-    Elsewhere("docs/migration.md", "grep", "the same"),
     Elsewhere("docs/migration.md", "kubectl get", "test_migrate.py, and after a migration test_migrate_by_namespace.py"),
     Elsewhere("docs/migration.md", "kubectl delete", "the same"),
     Elsewhere("docs/migration.md", "kubectl patch", "the same"),
