@@ -75,6 +75,9 @@ _NATIVE_FRAME: Final = re.compile(
 """Lines of the stack traces that absl and faulthandler print below a fatal message, but not the user's code."""
 
 
+_BETWEEN: Final = " / "
+
+
 def tail_of(text: str, limit: int = TAIL_BYTES) -> str:
     """Return the last non-empty lines, joined, in at most `limit` bytes; a last line that is longer loses its end.
 
@@ -85,11 +88,16 @@ def tail_of(text: str, limit: int = TAIL_BYTES) -> str:
         if _NATIVE_FRAME.match(line):
             continue
         more = clean(" ".join(line.split()), limit)
-        joined = f"{more} / {words}" if words and more else more or words
+        joined = f"{more}{_BETWEEN}{words}" if words and more else more or words
         if len(joined.encode()) > limit:
             break
         words = joined
     return words
+
+
+def in_lines(text: str) -> str:
+    """Return a text in lines, also if `tail_of` has joined them."""
+    return text if "\n" in text else text.replace(_BETWEEN, "\n")
 
 
 # Messages of API servers about a rejected field: `spec.x: Invalid value: "hunter2": must be ...`.

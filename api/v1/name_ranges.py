@@ -1,4 +1,4 @@
-"""Names of replicas as ranges, short enough for a message: `mnist-worker-{0..9}`. Pure."""
+"""Names of replicas as ranges, which are short enough for a message: `mnist-worker-0 .. mnist-worker-9`. Pure."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from tfjob_operator.api.v1.constants import (
     ConditionType,
     EventReason,
     PodExit,
+    RuleAction,
     exit_of,
 )
 from tfjob_operator.api.v1.types import IndexRestarts, JobAttempt, JobCondition, TFJobSpec
@@ -344,7 +345,8 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     last = status.attempt_history[-1] if status.attempt_history else None
     if last is None or last.exit_code is None or last.number != status.attempt - 1 or last.pod_name in reported:
         return
-    if is_delayed or (status.attempt >= _AGAIN and not facts.live_pods):
+    is_disrupted = last.action == RuleAction.RESTART_ALL_UNCOUNTED
+    if is_delayed or (status.attempt >= _AGAIN and not (is_disrupted or facts.live_pods)):
         seen = f"job: attempt {last.number} ended {ago(facts.now, last.end_time) or 'some time ago'}: {ended_by(last)}"
         container = value(last.container_name) or CONTAINER_NAME
         pod = last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
-from tfjob_operator.api.text import tail_of
+from tfjob_operator.api.text import in_lines, tail_of
 from tfjob_operator.api.v1.tf_config import process_count
 from tfjob_operator.api.v1.types import TFJobSpec, child_name
 from tfjob_operator.cli.diagnosis import log_lines, log_rules, reading
@@ -66,8 +66,7 @@ class End:
 
 def read(end: End) -> tuple[str, reading.LastWords, str]:
     """Return the log of an exit, why the process ended by it, and the words for a title: the last lines if that is unknown."""
-    joined = log_lines.plain(end.words)
-    joined = joined if "\n" in joined else joined.replace(" / ", "\n")  # by api.text.tail_of
+    joined = in_lines(log_lines.plain(end.words))
     last = reading.read(joined, log_rules.OF_CHILD if end.code in SIGNAL_OF else log_rules.RULES)
     last = last if last.problem is not None or end.code not in SIGNAL_OF else reading.LastWords()
     words = shorten(last.line) or _last_lines(log_lines.without_frames(joined))

@@ -398,7 +398,7 @@ def _is_soon(probed_at: datetime | None, ended_at: datetime | None) -> bool:
 def _limit_of_template(facts: Facts, pod: str, container: str) -> str | None:
     """Return the memory limit for the container of a pod that is gone: None for none, "" if that is unknown.
 
-    A LimitRange may have set one, and the template of a job that goes on may have been edited since.
+    A LimitRange may have set one, and the template of a running job may have been edited since.
     """
     spec = refining.pod_spec_of(facts, pod)
     own = [each for each in listed(spec.get("containers")) if each.get("name") == container]

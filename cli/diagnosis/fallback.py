@@ -151,7 +151,7 @@ _OF_NODE_NAME: Final = (
 _RECENT_S: Final = 600.0
 """Older events about a pod are outdated: the kubelet repeats them at least every five minutes while the problem lasts."""
 _STARTS_S: Final = 600.0
-"""A replica that is not ready for this long after its start is no longer just starting."""
+"""How long after its start a replica that is not ready counts as starting."""
 _LONG: Final = 160
 """A longer message of a hook is quoted from its exit code on, which follows the command."""
 TAKEN: Final = frozenset({"Preempted", "TaintManagerEviction"})

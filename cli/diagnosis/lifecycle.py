@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tfjob_operator.api.text import in_lines
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import (
     CONTAINER_NAME,
@@ -279,7 +280,7 @@ def _last_failure(facts: Facts, record: EndRecord | None) -> str:
         return " "
     name = safe_name(last.pod_name or facts.shape.child(facts.name, last.replica_type, last.replica_index or 0))
     log = facts.log(name, last.container_name or CONTAINER_NAME).rstrip()
-    said = last.message if "\n" in last.message else last.message.replace(" / ", "\n")  # by api.text.tail_of
+    said = in_lines(last.message)
     words = reading.read(log_lines.plain(said or log)).line or last.message or log.rpartition("\n")[2]
     words = shorten(value(words))
     if last.reason in {EventReason.START_DEADLINE_EXCEEDED, AttemptReason.NOT_RUNNING}:

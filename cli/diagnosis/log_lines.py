@@ -131,7 +131,7 @@ def is_severe(line: str) -> bool:
 
 
 def trains(line: str) -> bool:
-    """Return True for a line by which a training shows that it goes on."""
+    """Return True if the line shows progress of a training."""
     return has_progress(line) or is_progress(line)
 
 

@@ -437,11 +437,8 @@ RULES: Final[tuple[MessageRule, ...]] = (
     # CPython's http.client, within a message of urllib3; curl
     rule(
         replace(HOST_AWAY, title=_BY_PROXY, to_do=_ASK_PROXY),
-        r"host='(?P<name>[^'\s]{1,253})'[\s\S]{0,600}Tunnel connection failed: \d",
-    ),
-    rule(
-        replace(HOST_AWAY, title=_BY_PROXY, to_do=_ASK_PROXY),
-        r"Tunnel connection failed: \d|CONNECT tunnel failed, response \d|HTTP code \d+ from proxy after CONNECT",
+        r"(?:host='(?P<name>[^'\s]{1,253})'[\s\S]{0,600})?Tunnel connection failed: \d|"
+        r"CONNECT tunnel failed, response \d|HTTP code \d+ from proxy after CONNECT",
     ),
     rule(STORE_DENIED, r"HTTP response code 40[13] with body[\s\S]{0,2000}(?P<name>gs://\S+)"),
     rule(

@@ -245,7 +245,7 @@ def stuck(log: str) -> str:
 
 
 def without_heartbeat(log: str) -> str:
-    """Return a log without the same line at its end again and again, apart from numbers, if it is no line of a training."""
+    """Return a log without the lines at its end that differ only in numbers, unless they show progress of a training."""
     lines = plain(log).rstrip().split("\n")
     last = _NUMBER.sub("#", lines[-1])
     count = next((count for count, line in enumerate(reversed(lines)) if _NUMBER.sub("#", line) != last), len(lines))

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from tfjob_operator.api.text import quoted, tail_of
+from tfjob_operator.api.text import in_lines, quoted, tail_of
 from tfjob_operator.api.v1.conditions import TRUE
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, NOT_LOST, AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
@@ -86,7 +86,7 @@ def ended_by(attempt: JobAttempt) -> str:
         parts.append(f"exit code {attempt.exit_code}{f' ({reason})' if reason else ''}{other}")
     elif reason:
         parts.append(reason)
-    words = quote(attempt.message.replace(" / ", "\n"))  # lines that api.text.tail_of has joined: the last ones count
+    words = quote(in_lines(attempt.message))  # by lines, so that the last ones are kept
     return f"{', '.join(parts)}{words and ': '}{words}"
 
 

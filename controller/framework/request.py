@@ -189,7 +189,7 @@ class Memory:
         return self.refused.pop(place, None)
 
     def forget_owner(self, uid: str) -> None:
-        """Forget what was created for a deleted object: the cache may never show it, and so no event tells of its end."""
+        """Forget what was created for a deleted object. If no cache ever shows it, no event about its deletion arrives."""
         for place in self.created.pop(uid, ()):
             self.written.pop(place, None)
         self.confirmed.discard(uid)

@@ -1102,6 +1102,8 @@ def test_the_cause_of_whole_restarts_is_read_from_the_last_attempt_to_its_end() 
     assert (first.id, "number 29 / ModuleNotFoundError" in first.evidence[0]) == ("python-module-missing", True)
     del world.status["nextRestartTime"]
     assert first_of(world).id == "python-module-missing", "no pod runs"
+    world.status["attemptHistory"][0]["action"] = "RestartAllAndIgnoreMaxRestarts"
+    assert "python-module-missing" not in ids_of(world), "its pods were disrupted"
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ async def test_what_fails_is_reported_once_and_tried_again_until_it_works(
 
 
 async def test_an_edit_between_two_writes_of_the_operator_is_set_back_without_a_warning() -> None:
-    """TB-08: an apply that is rejected is repeated after a replacement, and may be rejected for a still newer edit."""
+    """TB-07: an apply that is rejected is repeated after a replacement, and may be rejected for a still newer edit."""
     async with a_board() as (bench, process):
         send, rejections = process.line.send, 2
 
