@@ -215,7 +215,15 @@ def test_every_module_that_the_guide_names_is_there() -> None:
         import_module(name)
 
 
-@for_each("shown", (("from-kopf", "website_kopf"), ("from-kopf", "website"), ("write-a-controller", "foo")))
+@for_each(
+    "shown",
+    (
+        ("from-kopf", "website_kopf"),
+        ("from-kopf", "website"),
+        ("write-a-controller", "foo"),
+        ("write-a-controller", "spread"),
+    ),
+)
 def test_a_page_shows_the_whole_program_that_it_explains(
     shown: tuple[str, str], check_generated: Callable[[Path, str], None]
 ) -> None:
