@@ -143,7 +143,7 @@ bench: venv ## Measure the hot paths as ratios within one run; writes build/benc
 bench-operator: plane ## Measure the whole operator on a real API server: hundreds of concurrent jobs, and a thousand idle ones
 	@$(PYTHON) -m hack.bench operator
 
-bench-scale: plane ## Measure the operator with 100,000 pods and 11,000 jobs (15 minutes, 20 GB of memory); writes build/bench/scale.json
+bench-scale: plane ## Measure the operator with 100,000 pods and 11,000 jobs (10 minutes, 20 GB of memory); writes build/bench/scale.json
 	@$(PYTHON) -m hack.bench scale
 
 bench-page: plane ## Measure the dashboard: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json

@@ -196,3 +196,9 @@ def memory(pid: int | str = "self") -> dict[str, float]:
     """Return the resident memory of a process in MB: `rss` now (VmRSS) and `peak` since its start or `forget_peak` (VmHWM)."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return {name: int(fields[key].split()[0]) / 1024 for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"))}
+
+
+def available_memory() -> float:
+    """Return the memory in MB that programs can still get without swapping."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) / 1024
