@@ -2,8 +2,9 @@
 
 import pytest
 
-from hack.bench.load import pod_body
-from hack.bench.measuring import Result, interleaved, ratio
+from hack.bench import scale
+from hack.bench.load import MeasureError, pod_body
+from hack.bench.measuring import Bench, Result, interleaved, ratio
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,10 @@ def test_every_pod_has_a_name_of_its_own_and_is_a_tfjob_s() -> None:
     assert len({body["metadata"]["ownerReferences"][0]["uid"] for body in bodies}) == 3
     (config,) = (each for each in bodies[-1]["spec"]["containers"][0]["env"] if each["name"] == "TF_CONFIG")
     assert 900 < len(config["value"]) < 1100
+
+
+def test_the_large_bench_does_not_start_without_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of 24 GB it once left 6 MB, and every program on it stood still."""
+    monkeypatch.setattr(scale, "available_memory", lambda: 12_345.0)
+    with pytest.raises(MeasureError, match="12,345 MB of memory are available; this bench needs 20,500"):
+        scale.measure(Bench())
