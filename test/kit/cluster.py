@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -41,7 +41,6 @@ from kit.world import OracleError, World, play_seeds, run_seed
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.http import OnLeave, Request, Response, Transport, unchanged
 from tfjob_operator.api.core import LEASES
-from tfjob_operator.api.kinds import Kind as ObjectKind
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.controller.leaderelection import LeadershipLostError
 from tfjob_operator.workqueue import Clock
@@ -67,6 +66,13 @@ OLDEST_SUPPORTED: Final = 25
 
 Program = Callable[["Cluster"], Coroutine[object, object, None]]
 """A controller, which runs until it is cancelled, or the users of a cluster."""
+
+
+class ObjectClass(Protocol):
+    """A class of objects, such as a subclass of the library's `Kind`."""
+
+    @property
+    def resource(self) -> Resource: ...
 
 
 class Cluster:
@@ -228,7 +234,7 @@ class Simulate:
         users: Program,
         *,
         seeds: int = 50,
-        kinds: Iterable[Kind | Resource | type[ObjectKind]] = (),
+        kinds: Iterable[Kind | Resource | ObjectClass] = (),
         faults: Faults | None = None,
         kubernetes: int | None = None,
         identical_children: int | None = 1,
@@ -265,7 +271,7 @@ class Simulate:
             play_seeds(play, range(first, first + count), f"pytest '{self._test}' --kube-seed=")
 
 
-def _kind_of(given: Kind | Resource | type[ObjectKind]) -> Kind:
+def _kind_of(given: Kind | Resource | ObjectClass) -> Kind:
     if isinstance(given, Kind):
         return given
     return Kind(given if isinstance(given, Resource) else given.resource, status=True, custom=True)
