@@ -3,18 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kubecontrollers import (
-    App,
-    ConfigMap,
-    Kind,
-    Namespace,
-    References,
-    Request,
-    Resource,
-    Result,
-    Struct,
-    Watches,
-)
+from kubecontrollers import App, ConfigMap, Kind, Namespace, References, Request, Resource, Result, Struct, Watches
 from kubecontrollers.api.client import ListOptions
 
 OWNER = "example.com/owner"
