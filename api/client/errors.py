@@ -129,7 +129,8 @@ class StatusError(ApiError):
     def __init__(self, status: Status, *, request: str = "", retry_after_s: float | None = None) -> None:
         text_of_server = clean(without_values(status.message))
         text = text_of_server or clean(status.reason) or "no message"
-        super().__init__(f"{status.code} {text}", request=request)
+        # The text of an unknown API group is "404 page not found".
+        super().__init__(f"{status.code} {text.removeprefix(f'{status.code} ')}", request=request)
         self.code = status.code
         self.reason = status.reason
         self.status_message = text_of_server

@@ -28,7 +28,7 @@ from tfjob_operator.api.kinds import (
     is_true,
 )
 from tfjob_operator.api.meta import Resource, Struct
-from tfjob_operator.controller.framework.app import App, Watches
+from tfjob_operator.controller.framework.app import App, References, Watches
 from tfjob_operator.controller.framework.request import NotOwnedError, Request
 from tfjob_operator.controller.leaderelection import Election
 from tfjob_operator.controller.manager import (
@@ -57,6 +57,7 @@ __all__ = [
     "NotOwnedError",
     "PersistentVolumeClaim",
     "Pod",
+    "References",
     "Request",
     "RequeueError",
     "Resource",

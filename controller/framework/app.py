@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,15 +23,17 @@ from tfjob_operator.controller.framework.request import (
     index_by_owner_uid,
 )
 from tfjob_operator.controller.leaderelection import Election, LeadershipLostError, hostname_uuid
-from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, stop_on_signals
+from tfjob_operator.controller.manager import Controller, Manager, Predicate, Result, any_of, stop_on_signals
 from tfjob_operator.controller.manager.parts import Parts, Transports, open_transports
 from tfjob_operator.controller.observability import ListenError
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedIndexInformer, Tombstone, object_of
+from tfjob_operator.informers.store import IndexFunction
 from tfjob_operator.workqueue import NO_METRICS, Clock, MetricsProvider
 
 if TYPE_CHECKING:  # it imports prometheus_client, which a controller without metrics does not need
     from tfjob_operator.controller.observability.http_server import PageServer
 
+log = structlog.get_logger(__name__)
 W = TypeVar("W", bound=Kind)
 Sync = Callable[[Request[K]], Awaitable[Result | None]]
 
@@ -49,6 +51,28 @@ class Watches(Generic[W]):
 
 
 @dataclass(frozen=True, slots=True)
+class References(Generic[K]):
+    """Another kind of object that the controller's objects name, such as Secrets: a change of one syncs all that name it.
+
+    `keys_in` returns the keys that an object of the controller's own kind names: `namespace/name`, for a cluster-scoped kind
+    the name; one, several or None. It indexes the cache, like a field index of controller-runtime. If it raises an error, that
+    is logged, and changes of what the object names do not sync it.
+    """
+
+    kind: type[Kind]
+    keys_in: Callable[[K], str | Iterable[str] | None]
+
+
+def _as_keys(found: str | Iterable[str] | None) -> tuple[str, ...]:
+    return () if found is None else (found,) if isinstance(found, str) else tuple(found)
+
+
+def _is_finalizing(_old: Kind | None, new: Kind | None) -> bool:
+    """Let the deletion of an object with finalizers through: one of them may wait for the controller."""
+    return new is not None and new.metadata.deletion_timestamp is not None and bool(new.metadata.finalizers)
+
+
+@dataclass(frozen=True, slots=True)
 class _Declared(Generic[K]):
     """A controller as declared."""
 
@@ -56,7 +80,7 @@ class _Declared(Generic[K]):
     kind: type[K]
     sync: Sync[K]
     owns: Sequence[type[Kind]]
-    watches: Sequence[Watches[Any]]
+    watches: Sequence[Watches[Any] | References[K]]
     predicate: Predicate[K] | None
     workers: int
     sync_timeout_s: float | None
@@ -92,7 +116,7 @@ class App:
         kind: type[K],
         *,
         owns: Sequence[type[Kind]] = (),
-        watches: Sequence[Watches[Any]] = (),
+        watches: Sequence[Watches[Any] | References[K]] = (),
         predicate: Predicate[K] | None = None,
         name: str = "",
         workers: int = 1,
@@ -104,7 +128,8 @@ class App:
         never twice at once for one object, and not for one that is gone (see `Request.finalizer`). For the errors that it may
         raise and what it may return, see `Controller`.
 
-        predicate: ignores events of `kind`.
+        predicate: ignores events of `kind`, but not those of an object with finalizers that is being deleted: its clean-up may
+            be waited for, although the predicate no longer applies.
         name: of the controller in logs and metrics; by default the plural of the kind.
         """
 
@@ -116,7 +141,12 @@ class App:
         return declare
 
     def build(self, parts: Parts, stop: asyncio.Event, *, pages: PageServer | None = None) -> Manager:
-        """Return the manager of the declared controllers over these parts; see `Manager`."""
+        """Return the manager of the declared controllers over these parts; see `Manager`.
+
+        Raises ValueError without a controller.
+        """
+        if not self._declared:
+            raise ValueError(f"app {self.name} has no controllers: declare one with @app.controller before it runs")
         controllers = [self._controller(parts, declared) for declared in self._declared]
         return parts.manager(*controllers, stop=stop, pages=pages)
 
@@ -157,22 +187,50 @@ class App:
             if (waiting := memory.forget(object_of(item))) is not None:
                 controller.queue.add(waiting)
 
+        predicate = declared.predicate and any_of(_is_finalizing, declared.predicate)
         watches: list[Watches[Any]] = [
-            Watches(declared.kind, lambda item: meta_key(item.metadata), declared.predicate),
+            Watches(declared.kind, lambda item: meta_key(item.metadata), predicate),
             *(Watches(kind, lambda child: owner_key(child.metadata, resource)) for kind in declared.owns),
-            *declared.watches,
+            *(self._watch_of(parts, declared, number, watch) for number, watch in enumerate(declared.watches)),
         ]
         for watch in watches:
-            informer = parts.informers.informer(
-                Codec(watch.kind.resource, watch.kind),
-                namespace=self.namespace if watch.kind.resource.namespaced else "",
-                indexers={OWNER: index_by_owner_uid},
-            )
+            informer = self._informer(parts, watch.kind, {OWNER: index_by_owner_uid})
             if watch.kind not in caches:
                 informer.add_event_handler(EventHandlerFuncs(on_delete=deleted))
             caches[watch.kind] = informer
             controller.watch(informer, watch.keys_of, predicate=watch.predicate)
         return controller
+
+    def _informer(
+        self, parts: Parts, kind: type[W], indexers: Mapping[str, IndexFunction[W]]
+    ) -> SharedIndexInformer[W]:
+        return parts.informers.informer(
+            Codec(kind.resource, kind),
+            namespace=self.namespace if kind.resource.namespaced else "",
+            indexers=indexers,
+        )
+
+    def _watch_of(
+        self, parts: Parts, declared: _Declared[K], number: int, watch: Watches[Any] | References[K]
+    ) -> Watches[Any]:
+        """Return the watch, that of references with an index of the objects by the keys that they name."""
+        if isinstance(watch, Watches):
+            return watch
+        name = f"{declared.name} references {number}"
+
+        def index(item: K) -> tuple[str, ...]:
+            try:
+                return _as_keys(watch.keys_in(item))
+            except Exception:  # an error of an index function ends the process
+                log.exception("references_failed", controller=declared.name, key=meta_key(item.metadata))
+                return ()
+
+        owners = self._informer(parts, declared.kind, {name: index})
+
+        def keys_of(referenced: Kind) -> list[str]:
+            return [meta_key(each.metadata) for each in owners.indexer.by_index(name, meta_key(referenced.metadata))]
+
+        return Watches(watch.kind, keys_of)
 
     async def run(
         self,

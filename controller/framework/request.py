@@ -338,16 +338,18 @@ class Request(Generic[K]):
         """Note that an apply has created this object; for subclasses."""
 
     async def _check_creation(self, place: tuple[Resource, str]) -> None:
-        """Raise RequeueError if this object was created before, and its owner is gone.
+        """Raise RequeueError if this object was created before, and its owner is gone; DecodeError as `_confirmed`.
 
         Otherwise, a stale cache of owners would create objects as fast as the garbage collector deletes them.
         """
         owner = self.object.metadata
         created = self._shared.memory.created.setdefault(owner.uid, set())
         if place in created:
-            live = await self._live(self._shared.resource, self.key)
-            if live is None or live.uid != owner.uid or live.deletion_timestamp is not None:
-                raise RequeueError(f"{self._shared.resource.kind} {self.key} is gone, though its cache still has it")
+            live = await self._confirmed()
+            if live.metadata.deletion_timestamp is not None:
+                raise RequeueError(
+                    f"{self._shared.resource.kind} {self.key} is being deleted: no child is created again"
+                )
         created.add(place)
 
     async def _upgrade(self, kind: type[Kind], live: LiveMetadata) -> None:
@@ -430,7 +432,9 @@ class Request(Generic[K]):
         if "status" not in self.object.__struct_fields__:
             raise TypeError(f"{type(self.object).__name__} declares no field status, so the current one is not known")
         current, desired = complete(getattr(self.object, "status", None)) or {}, complete(status)
-        with_transition_times(current, desired, self.now())
+        # `now` may lag by a second or two, and no condition is older than its object.
+        now, created = self.now(), self.object.metadata.creation_timestamp
+        with_transition_times(current, desired, now if created is None else max(now, created))
         if (patch := difference(current, desired)) is not None:
             await self._patch({"status": patch}, subresource="status")
 
@@ -475,7 +479,7 @@ class Request(Generic[K]):
         """
         uid, confirmed = self.object.metadata.uid, self._shared.memory.confirmed
         if name in (self.object.metadata.finalizers or ()) and uid not in confirmed:
-            await self._confirm()
+            self._remember((self._shared.resource, self.key), await self._confirmed())
         finalizers = self.object.metadata.finalizers or ()
         if not self.is_deleted:
             if name not in finalizers:
@@ -487,8 +491,12 @@ class Request(Generic[K]):
                 await self._patch({"metadata": {"finalizers": [each for each in finalizers if each != name]}})
         return self.is_deleted
 
-    async def _confirm(self) -> None:
-        """Read the object from the server. Raises RequeueError if it is gone, or another object has its name."""
+    async def _confirmed(self) -> K:
+        """Return the object as the server has it.
+
+        Raises RequeueError if it is gone, or another object has its name, and DecodeError if the class no longer fits it: the
+        cache then has its last state that could be decoded.
+        """
         shared = self._shared
         try:
             live = await self.client.get(shared.resource, self.namespace, self.name, shared.kind)
@@ -496,7 +504,7 @@ class Request(Generic[K]):
             live = None
         if live is None or live.metadata.uid != self.object.metadata.uid:
             raise RequeueError(f"{shared.resource.kind} {self.key} is gone, though its cache still has it")
-        self._remember((shared.resource, self.key), live)
+        return live
 
     async def _patch(self, body: dict[str, Any], subresource: str | None = None) -> None:
         """Send a merge patch of the object in the state that this sync has seen."""

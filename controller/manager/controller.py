@@ -376,7 +376,7 @@ class Controller:
         limit = asyncio.timeout(self._sync_timeout_s)
         try:
             async with limit:
-                result = await self._sync(key)
+                result = _checked(await self._sync(key))
         except asyncio.CancelledError:
             if (worker := asyncio.current_task()) is not None and worker.cancelling():
                 raise
@@ -385,6 +385,8 @@ class Controller:
             self.queue.add_rate_limited(key, low_priority=low_priority)
             return "error"
         except Exception as error:  # noqa: BLE001 - an error in one sync must not end the worker
+            if limit.expired() and isinstance(error, TimeoutError):
+                error = TimeoutError(f"the sync did not end within {self._sync_timeout_s:g} s")
             return self._failed(key, error, low_priority=low_priority)
         finally:
             if limit.expired():
@@ -425,6 +427,13 @@ class Controller:
 
     def _tries(self, key: str) -> int:
         return self.queue.num_requeues(key) + self._outage.num_requeues(key) + 1
+
+
+def _checked(result: object) -> Result | None:
+    """Return what a sync has returned. Raises TypeError, which concerns only this key: for example, for `return 60`."""
+    if not isinstance(result, Result | None):
+        raise TypeError(f"a sync must return a Result or None, not {result!r}")
+    return result
 
 
 def _flatten(error: BaseException) -> Iterator[BaseException]:

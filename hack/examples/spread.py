@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kubecontrollers import App, ConfigMap, Kind, Request, Resource, Result, Struct, Watches
+from kubecontrollers import App, ConfigMap, Kind, Namespace, References, Request, Resource, Result, Struct, Watches
 from kubecontrollers.api.client import ListOptions
 
 OWNER = "example.com/owner"
@@ -40,7 +40,9 @@ def key_of_owner(child: ConfigMap) -> str | None:
 app = App("spread-controller")
 
 
-@app.controller(Spread, watches=[Watches(ConfigMap, key_of_owner)])
+@app.controller(
+    Spread, watches=[Watches(ConfigMap, key_of_owner), References(Namespace, lambda spread: spread.spec.namespaces)]
+)
 async def sync(request: Request[Spread]) -> Result | None:
     """Make the children equal to the spec."""
     spread, uid = request.object, request.object.metadata.uid
@@ -55,16 +57,18 @@ async def sync(request: Request[Spread]) -> Result | None:
         return None
     is_blocked = False
     for namespace in spread.spec.namespaces:
-        child = request.get(ConfigMap, request.name, namespace)
-        if child is None:
+        child, place = request.get(ConfigMap, request.name, namespace), request.get(Namespace, namespace)
+        if place is None or place.status.phase == "Terminating":
+            request.event("NamespaceMissing", f"Namespace {namespace} does not exist", warning=True)
+        elif child is None:
             await request.client.create(ConfigMap.resource, namespace, child_of(spread, request.key))
         elif not is_child(child, uid):
             request.event("ErrResourceExists", f"{namespace}/{request.name} belongs to somebody else", warning=True)
             is_blocked = True
-        elif child.data != spread.spec.data:
+        elif (child.data or {}) != spread.spec.data or key_of_owner(child) != request.key:
             version = {"resourceVersion": child.metadata.resource_version}  # so that a stale write is rejected
             data = {**dict.fromkeys(child.data or {}), **spread.spec.data}  # null removes a key
-            body = {"metadata": version, "data": data}
+            body = {"metadata": version | {"annotations": {OWNER_KEY: request.key}}, "data": data}
             await request.client.patch(ConfigMap.resource, namespace, request.name, body)
     for child in request.list(ConfigMap, ""):
         if is_child(child, uid) and child.metadata.namespace not in spread.spec.namespaces:

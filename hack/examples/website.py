@@ -3,7 +3,7 @@
 The record is a ConfigMap in the namespace `dns`, which cannot have an owner in another namespace: hence the finalizer.
 """
 
-from kubecontrollers import App, Condition, ConfigMap, Deployment, Kind, Request, Resource, Struct, TerminalError
+from kubecontrollers import App, Condition, ConfigMap, Deployment, Kind, Request, Resource, Struct, Watches
 from kubecontrollers.api.client.errors import NotFoundError
 
 
@@ -23,15 +23,19 @@ class Website(Kind, frozen=True):
     status: WebsiteStatus | None = None
 
 
-app = App("website-controller")
+def key_of_website(record: ConfigMap) -> str | None:
+    """Return the key of the Website to sync when its record changes: `default.blog` is the record of `default/blog`."""
+    meta = record.metadata
+    return meta.name.replace(".", "/", 1) if meta.namespace == "dns" and "." in meta.name else None
 
 
-@app.controller(Website, owns=[Deployment])
+app = App("website-operator")
+
+
+@app.controller(Website, owns=[Deployment], watches=[Watches(ConfigMap, key_of_website)])
 async def sync(request: Request[Website]) -> None:
     spec, labels = request.object.spec, {"website": request.name}
-    record = f"{request.namespace}.{request.name}"
-
-    mark = {"website-uid": request.object.metadata.uid}
+    record, mark = f"{request.namespace}.{request.name}", {"website-uid": request.object.metadata.uid}
 
     async def find() -> tuple[ConfigMap | None, bool]:
         """Return the object with the name of the record, and True if it is that of this Website."""
@@ -45,6 +49,8 @@ async def sync(request: Request[Website]) -> None:
         found, is_ours = await find()
         if found is not None and is_ours:
             await request.client.delete(ConfigMap.resource, "dns", record, uid=found.metadata.uid)
+        elif found is not None:
+            request.event("RecordLeft", f"ConfigMap dns/{record} stays: it belongs to somebody else", warning=True)
 
     if await request.finalizer("example.com/dns", clean_up):
         return
@@ -69,10 +75,11 @@ async def sync(request: Request[Website]) -> None:
     if found is None:
         await request.client.create(ConfigMap.resource, "dns", {"metadata": {"name": record, "labels": mark}})
     elif not is_ours:
-        raise TerminalError(f"ConfigMap dns/{record} belongs to somebody else")
+        request.event("ErrResourceExists", f"ConfigMap dns/{record} belongs to somebody else", warning=True)
+    has_record = found is None or is_ours
     ready = deployment.status.ready_replicas
-    condition = Condition("Ready", str(ready == spec.replicas), "Replicas")
-    await request.status(WebsiteStatus(ready, (condition,)))
+    is_ready, reason = ready == spec.replicas and has_record, "Replicas" if has_record else "ErrResourceExists"
+    await request.status(WebsiteStatus(ready, (Condition("Ready", str(is_ready), reason),)))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def apply(name: str, namespace: str, spec: kopf.Spec, body: kopf.Body, reason: s
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": {**labels}},  # kopf.adopt adds the labels of the Website to these
         "spec": {
             "replicas": spec.get("replicas", 1),
             "selector": {"matchLabels": labels},
@@ -40,7 +40,8 @@ def apply(name: str, namespace: str, spec: kopf.Spec, body: kopf.Body, reason: s
     }
     kopf.adopt(deployment)
     client.AppsV1Api().patch_namespaced_deployment(name, namespace, deployment, **MANAGER)
-    record = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{namespace}.{name}"}}
+    meta = {"name": f"{namespace}.{name}", "labels": {"website-uid": body["metadata"]["uid"]}}
+    record = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
     client.CoreV1Api().patch_namespaced_config_map(f"{namespace}.{name}", "dns", record, **MANAGER)
     if reason == "create":
         kopf.info(body, reason="Created", message=f"Created Deployment {name}")

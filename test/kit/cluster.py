@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -66,6 +66,13 @@ OLDEST_SUPPORTED: Final = 25
 
 Program = Callable[["Cluster"], Coroutine[object, object, None]]
 """A controller, which runs until it is cancelled, or the users of a cluster."""
+
+
+class ObjectClass(Protocol):
+    """A class of objects, such as a subclass of the library's `Kind`."""
+
+    @property
+    def resource(self) -> Resource: ...
 
 
 class Cluster:
@@ -227,7 +234,7 @@ class Simulate:
         users: Program,
         *,
         seeds: int = 50,
-        kinds: Iterable[Kind | Resource] = (),
+        kinds: Iterable[Kind | Resource | ObjectClass] = (),
         faults: Faults | None = None,
         kubernetes: int | None = None,
         identical_children: int | None = 1,
@@ -238,7 +245,8 @@ class Simulate:
         again. `users` creates and changes objects, waits for `Cluster.settle`, and asserts what must hold then.
 
         - seeds: how many seeds; `--kube-seeds` replaces it.
-        - kinds: more kinds than those of `model.kinds.KINDS`; a resource stands for a custom resource with a status.
+        - kinds: more kinds than those of `model.kinds.KINDS`; a resource, or a class with one, stands for a custom resource
+          with a status.
         - faults: replaces the seed's faults; `faults.CALM` has none.
         - kubernetes: the minor version of the API server, instead of the seed's.
         - identical_children: how many identical children with generated names an owner may have; None: any number.
@@ -246,12 +254,12 @@ class Simulate:
         Logs are shown when a single seed is played. Raises OracleError if the controller does not come to rest or breaks one of
         the rules in `checks.WriteChecks`, and whatever `controller` or `users` raises.
         """
-        given = tuple(kinds)
+        given = [_kind_of(each) for each in kinds]
         play = partial(
             play_cluster,
             controller,
             users,
-            kinds=[each if isinstance(each, Kind) else Kind(each, status=True, custom=True) for each in given],
+            kinds=given,
             faults=faults,
             kubernetes=kubernetes,
             identical_children=identical_children,
@@ -261,6 +269,12 @@ class Simulate:
         first, count = self._first or 0, self._count or seeds
         with _quiet_logs(quiet=count > 1):
             play_seeds(play, range(first, first + count), f"pytest '{self._test}' --kube-seed=")
+
+
+def _kind_of(given: Kind | Resource | ObjectClass) -> Kind:
+    if isinstance(given, Kind):
+        return given
+    return Kind(given if isinstance(given, Resource) else given.resource, status=True, custom=True)
 
 
 @contextmanager

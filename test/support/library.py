@@ -32,8 +32,8 @@ PUBLIC: Final = {
     "controller.events": "Drop EventRecorder",
     "controller.framework": """
         App Condition ConfigMap Deployment Election Job Kind Metadata Namespace Node NotOwnedError PersistentVolumeClaim Pod
-        Request RequeueError Resource Result Secret Service StatefulSet Struct TerminalError Watches all_of any_of
-        generation_changed has_labels is_true labels_changed none_of""",
+        References Request RequeueError Resource Result Secret Service StatefulSet Struct TerminalError Watches all_of
+        any_of generation_changed has_labels is_true labels_changed none_of""",
     "controller.leaderelection": """
         Election Fence FencedError FencedTransport GatedTransport LeaderElectionConfig LeaderElectionRecord LeaderElector
         LeaderHealth LeadershipLostError LeaseLock LeaseWatch ResourceLock hostname_uuid""",

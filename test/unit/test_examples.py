@@ -1,6 +1,7 @@
 """The example of the guide, with the library as others have it, on the model API server."""
 
 import asyncio
+import importlib
 import os
 import subprocess
 import sys
@@ -10,13 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_mock import MockerFixture
 
 from fakes.cluster import ModelCluster, UnreliableTransport
 from hack.library import NAME
+from kit.model.kinds import NAMESPACES
+from kit.model.kinds import Kind as ModelKind
+from kit.model.server import ModelServer
+from kit.model.transport import ModelTransport
 from kit.virtual_loop import VirtualClock
 from support.library import example, library
 from tfjob_operator.api.client import ListOptions
-from tfjob_operator.api.core import CONFIG_MAPS, EVENTS
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS
 from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +111,115 @@ async def test_the_example_makes_no_copy_of_a_source_that_is_being_deleted(bench
         await bench.client.delete(CONFIG_MAPS, "ns", "a-mirror")
         await asyncio.sleep(60.0)
         assert bench.names("configmaps") == ["a"]
+
+
+class KopfProgram:
+    """hack/examples/website_kopf.py, whose modules kopf and kubernetes only note what it applies."""
+
+    def __init__(self, mocker: MockerFixture) -> None:
+        def adopt(body: dict[str, Any]) -> None:
+            body["metadata"]["ownerReferences"] = [self.owner | {"controller": True, "blockOwnerDeletion": True}]
+            body["metadata"]["labels"]["team"] = "web"  # the Website's own label
+
+        kopf, kubernetes = mocker.MagicMock(), mocker.MagicMock()
+        for name in ("startup", "resume", "create", "update", "delete", "event"):
+            getattr(kopf.on, name).return_value = lambda function: function
+        kopf.adopt = adopt
+        exceptions = mocker.MagicMock(ApiException=Exception)
+        self.apps, self.core = kubernetes.client.AppsV1Api.return_value, kubernetes.client.CoreV1Api.return_value
+        self.owner: dict[str, Any] = {}
+        modules = {"kopf": kopf, "kubernetes": kubernetes, "kubernetes.client.exceptions": exceptions}
+        mocker.patch.dict(sys.modules, modules)
+        sys.modules.pop("hack.examples.website_kopf", None)
+        self.module = importlib.import_module("hack.examples.website_kopf")
+
+    async def store(self, server: ModelServer, website: dict[str, Any]) -> None:
+        """Apply what the program applies for a Website, in the name of its field manager."""
+        meta = website["metadata"]
+        self.owner = {each: website[each] for each in ("apiVersion", "kind")} | {
+            each: meta[each] for each in ("name", "uid")
+        }
+        spec = website["spec"] | {"image": "nginx:0"}
+        self.module.apply(name=meta["name"], namespace=meta["namespace"], spec=spec, body=website, reason="resume")
+        for resource, call in (
+            (DEPLOYMENTS, self.apps.patch_namespaced_deployment),
+            (CONFIG_MAPS, self.core.patch_namespaced_config_map),
+        ):
+            name, namespace, body = call.call_args.args
+            client = ModelCluster.client_on(ModelTransport(server, "kopf"), call.call_args.kwargs["field_manager"])
+            await client.apply(resource, namespace, name, body)
+
+
+class WebsiteBench(ModelCluster[Any]):
+    """The cluster of somebody who replaces the kopf program by the other one."""
+
+    def __init__(self) -> None:
+        super().__init__("ns")
+        self.program = example("website")
+        self.resource = self.program.Website.resource
+
+    async def start(self, kopf: KopfProgram) -> dict[str, Any]:
+        """Store a Website and what the kopf program has made for it."""
+        self.server.define(ModelKind(self.resource, status=True, custom=True))
+        await self.begin()
+        await self.client.create(NAMESPACES, "", {"metadata": {"name": "dns"}})
+        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
+        meta = {"name": "blog", "labels": {"team": "web"}, "finalizers": ["example.com/dns"]}
+        spec = {"image": "nginx:1", "replicas": 2}
+        body = head | {"metadata": meta, "spec": spec}
+        website: dict[str, Any] = await self.client.create(self.resource, "ns", body, dict[str, Any])
+        await kopf.store(self.server, website)
+        return website
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        transport = UnreliableTransport(self.server, "website")
+        task = asyncio.create_task(self.program.app.run(stop=stop, transport=transport, clock=VirtualClock()))
+        await asyncio.sleep(60.0)
+        try:
+            yield
+        finally:
+            stop.set()
+            await task
+
+    async def events(self) -> list[tuple[str, str]]:
+        listed = await self.client.list_page(EVENTS, ListOptions("ns"), dict[str, Any])
+        return [(each["involvedObject"]["name"], each["reason"]) for each in listed["items"]]
+
+
+async def test_the_program_with_kopf_is_replaced_as_the_page_says(mocker: MockerFixture) -> None:
+    """Children, record, status and finalizer of an existing Website go over to docs/from-kopf.md's other program."""
+    bench, kopf = WebsiteBench(), KopfProgram(mocker)
+    await bench.start(kopf)
+    assert bench.body("deployments", "blog")["spec"]["selector"] == {"matchLabels": {"website": "blog"}}, "immutable"
+    async with bench.running():
+        assert bench.body("websites", "blog")["status"]["conditions"][0]["reason"] == "Replicas"
+        assert await bench.events() == []
+        deployment = bench.body("deployments", "blog")
+        assert deployment["metadata"]["labels"] == {"website": "blog"}
+        assert deployment["spec"]["template"]["spec"]["containers"] == [{"name": "web", "image": "nginx:1"}]
+        assert [each["manager"] for each in deployment["metadata"]["managedFields"]] == ["website-operator"]
+        await bench.client.delete(bench.resource, "ns", "blog")
+        await asyncio.sleep(60.0)
+    assert bench.names("websites") == []
+    assert bench.server.storage.collections["configmaps"].objects == {}
+
+
+async def test_a_record_without_the_label_stays_and_the_user_learns_why(mocker: MockerFixture) -> None:
+    """The record of another, or of a program that did not label it."""
+    bench, kopf = WebsiteBench(), KopfProgram(mocker)
+    await bench.start(kopf)
+    await bench.client.patch(CONFIG_MAPS, "dns", "ns.blog", {"metadata": {"labels": None}})
+    async with bench.running():
+        (condition,) = bench.body("websites", "blog")["status"]["conditions"]
+        assert (condition["status"], condition["reason"]) == ("False", "ErrResourceExists")
+        assert await bench.events() == [("blog", "ErrResourceExists")]
+        await bench.client.delete(bench.resource, "ns", "blog")
+        await asyncio.sleep(60.0)
+        assert bench.names("websites") == []
+        assert await bench.events() == [("blog", "ErrResourceExists"), ("blog", "RecordLeft")]
+    assert [*bench.server.storage.collections["configmaps"].objects] == [("dns", "ns.blog")]
 
 
 def test_the_tests_of_the_examples_pass_with_the_library_as_others_have_it() -> None:

@@ -90,5 +90,7 @@ def _access_of_kubeconfig(
 
     found = read_kubeconfig(file, cluster={"server": master} if master else {})
     if found is None:
-        raise AccessError("no cluster configured: set KUBECONFIG or pass a kubeconfig")
+        named = os.environ.get("KUBECONFIG")
+        remedy = f"KUBECONFIG={named} has none" if named and not file else "set KUBECONFIG or pass a kubeconfig"
+        raise AccessError(f"no cluster configured: {remedy}")
     return found.access() if read_entries is None else found.complete(read_entries(found))

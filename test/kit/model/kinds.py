@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, LEASES, NODES, PODS, SERVICES
+from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, JOBS, LEASES, NODES, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret")
+STATEFUL_SETS: Final = Resource("apps", "v1", "statefulsets", "StatefulSet")
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,11 @@ class Kind:
         return {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
 
 
-_DEPLOYMENT: Final = {
-    "spec": {
-        "selector": None,
-        "template": {"metadata": {"creationTimestamp": None}, "spec": {"containers": None}},
-        "strategy": {},
-    },
-    "status": {},
+_TEMPLATE: Final = {"metadata": {"creationTimestamp": None}, "spec": {"containers": None}}
+_DEPLOYMENT: Final = {"spec": {"selector": None, "template": _TEMPLATE, "strategy": {}}, "status": {}}
+_STATEFUL_SET: Final = {
+    "spec": {"selector": None, "template": _TEMPLATE, "serviceName": "", "updateStrategy": {}},
+    "status": {"replicas": 0},
 }
 KINDS: Final = (
     Kind(PODS, status=True, graceful=True, bookmark={"spec": {"containers": None}, "status": {}}),
@@ -62,6 +63,10 @@ KINDS: Final = (
     Kind(EVENTS, creates_on_update=True),
     Kind(LEASES, unconditional=False, creates_on_update=True, bookmark={"spec": {}}),
     Kind(DEPLOYMENTS, status=True, creates_on_update=True, bookmark=_DEPLOYMENT),
+    Kind(STATEFUL_SETS, status=True, bookmark=_STATEFUL_SET),
+    Kind(JOBS, status=True, bookmark={"spec": {"template": _TEMPLATE}, "status": {}}),
+    Kind(SECRETS),
+    Kind(CLAIMS, status=True, bookmark={"spec": {"resources": {}}, "status": {}}),
     Kind(NODES, status=True),
     Kind(NAMESPACES, status=True, bookmark={"spec": {}, "status": {}}),
 )

@@ -40,6 +40,7 @@ from kit.model.versions import (
     VALUES_ARE_PRINTED_AS_JSON,
 )
 
+_WITH_GENERATION = frozenset({"deployments", "jobs", "statefulsets"})
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _NOT_FOR_CUSTOM = (
     "the body of the request was in an unknown format - accepted media types include: "
@@ -359,7 +360,9 @@ class Writer:
 
     def _counts_generations(self, kind: Kind) -> bool:
         plural = kind.resource.plural
-        return kind.custom or plural == "deployments" or (plural == "pods" and POD_GENERATION.is_in(self._kubernetes))
+        return (
+            kind.custom or plural in _WITH_GENERATION or (plural == "pods" and POD_GENERATION.is_in(self._kubernetes))
+        )
 
     def _check_old_service(self, kind: Kind, old: Version, meta: Mapping[str, Any]) -> None:
         """Check what old servers check first, because their services had a separate storage implementation. Raises Refusal."""

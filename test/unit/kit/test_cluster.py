@@ -8,9 +8,10 @@ import pytest
 
 from kit.cluster import Cluster, Program, Simulate, play_cluster
 from kit.faults import CALM
-from kit.model.kinds import Kind
+from kit.model.kinds import KINDS, Kind
 from kit.world import OracleError
 from support.cases import for_each
+from tfjob_operator.api import kinds as classes_of
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import CONFIG_MAPS, LEASES
@@ -189,3 +190,21 @@ def test_a_resource_stands_for_a_custom_kind_and_the_writes_of_a_controller_are_
         assert cluster.writes() == [f"POST {path}", f"PATCH {path}/blue/status"]
 
     simulate(controller, users, seeds=1, kinds=[KETTLES], faults=CALM)
+
+
+def test_every_built_in_kind_with_a_class_is_in_the_kit() -> None:
+    classes = [each for each in vars(classes_of).values() if isinstance(each, type) and hasattr(each, "resource")]
+    assert len(classes) == 10
+    assert {each.resource for each in classes} <= {each.resource for each in KINDS}
+
+
+def test_an_edit_of_the_spec_of_a_workload_raises_its_generation_and_its_status_is_a_subresource() -> None:
+    async def users(cluster: Cluster) -> None:
+        for kind in (classes_of.Deployment, classes_of.StatefulSet, classes_of.Job):
+            await cluster.client.create(kind.resource, "default", {"metadata": {"name": "a"}, "spec": {}})
+            await cluster.client.patch(kind.resource, "default", "a", {"spec": {"replicas": 2}, "status": {"ready": 1}})
+            found = cluster.get(kind.resource, "default", "a")
+            assert found is not None
+            assert (found["metadata"]["generation"], found.get("status", {}).get("ready")) == (2, None)
+
+    play_cluster(nobody, users, 1)

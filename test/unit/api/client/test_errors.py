@@ -78,6 +78,12 @@ def test_each_response_becomes_exactly_one_class(code: int, raw: bytes, expected
     assert error.request == "GET /x"
 
 
+def test_the_code_is_not_repeated() -> None:
+    """The server's own text for an API group without a CRD begins with it."""
+    error = errors.error_from_response(404, b"404 page not found\n", request="GET /apis/example.com/v1/zeds")
+    assert str(error) == "GET /apis/example.com/v1/zeds: 404 page not found"
+
+
 KNOWLEDGE = (
     errors.BadRequestError, errors.NotFoundError, errors.ConflictError, errors.ExpiredError, errors.InvalidError,
     errors.NamespaceTerminatingError,

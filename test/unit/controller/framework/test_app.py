@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from pytest_mock import MockerFixture
+from structlog.testing import capture_logs
 
 from fakes.cluster import ModelCluster, UnreliableTransport
 from fakes.transport import FakeResponse, FakeTransport
@@ -25,7 +26,15 @@ from tfjob_operator.api.client.http import Request as HttpRequest
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, PODS
 from tfjob_operator.api.kinds import Condition, ConfigMap, Deployment, Kind, Metadata, Node, Pod
 from tfjob_operator.api.meta import Meta, Struct, controller_reference
-from tfjob_operator.controller.framework import App, NotOwnedError, Request, RequeueError, Watches, has_labels
+from tfjob_operator.controller.framework import (
+    App,
+    NotOwnedError,
+    References,
+    Request,
+    RequeueError,
+    Watches,
+    has_labels,
+)
 from tfjob_operator.controller.framework.request import TRUST_S, Memory, Written, as_applied
 from tfjob_operator.controller.leaderelection import LeadershipLostError
 from tfjob_operator.controller.observability import ListenError
@@ -281,6 +290,19 @@ async def test_a_condition_keeps_its_transition_time_while_its_status_is_the_sam
         assert datetime.fromisoformat(later) > datetime.fromisoformat(first[0])
 
 
+async def test_a_condition_is_not_older_than_its_object(bench: Bench, mocker: MockerFixture) -> None:
+    """Even if the known time of the server lags."""
+
+    async def sync(request: Request[Board]) -> None:
+        mocker.patch.object(request, "now", return_value=request.now() - timedelta(seconds=90))
+        await request.status({"conditions": [Condition("Ready")]})
+
+    async with bench.running(bench.app(sync, Board)):
+        await bench.create()
+        body = bench.body("deployments", "a")
+    assert body["status"]["conditions"][0]["lastTransitionTime"] == body["metadata"]["creationTimestamp"]
+
+
 async def test_a_status_of_a_kind_without_one_is_refused(bench: Bench) -> None:
     async def sync(request: Request[ConfigMap]) -> None:
         with pytest.raises(TypeError, match="declares no field status"):
@@ -379,6 +401,138 @@ async def test_a_predicate_ignores_events_of_the_controllers_own_kind(bench: Ben
         await bench.create("a")
         await bench.create("b", labels={"mirror": "yes"})
     assert bench.syncs == ["ns/b"]
+
+
+@for_each("restarts", [False, True])
+async def test_an_object_that_the_predicate_no_longer_selects_is_cleaned_up_when_it_is_deleted(restarts: bool) -> None:
+    """Else the deletion of an object that lost its label would never end."""
+    bench, cleaned = Bench(), list[str]()
+
+    async def sync(request: Request[Deployment]) -> None:
+        async def clean_up() -> None:
+            cleaned.append(request.key)
+
+        await request.finalizer("example.com/board", clean_up)
+
+    app = bench.app(sync, predicate=has_labels("mirror=yes"))
+    async with bench.running(app) as connection:
+        await bench.create("a", labels={"mirror": "yes"})
+        if not restarts:
+            await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": None}})
+            await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"annotations": {"later": "1"}}})
+            await bench.client.delete(DEPLOYMENTS, "ns", "a")
+            await asyncio.sleep(1.0)
+        assert connection.requests
+    if restarts:
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"labels": None}})
+        await bench.client.delete(DEPLOYMENTS, "ns", "a")
+        async with bench.running(app):
+            await asyncio.sleep(1.0)
+    assert cleaned == ["ns/a"]
+    assert bench.names("deployments") == []
+
+
+def named_by(deployment: Deployment) -> list[str]:
+    """The ConfigMaps that an annotation of a Deployment names. Raises KeyError without the annotation."""
+    names = (deployment.metadata.annotations or {})["uses"].split()
+    return [f"{deployment.metadata.namespace}/{name}" for name in names]
+
+
+async def test_a_change_of_an_object_syncs_those_that_name_it(bench: Bench) -> None:
+    """And no others; also one that was named before it was created, and not one that is no longer named."""
+    read: list[tuple[str, Mapping[str, str] | None]] = []
+
+    async def sync(request: Request[Deployment]) -> None:
+        found = request.get(ConfigMap, "x")
+        read.append((request.key, None if found is None else found.data))
+
+    async def change(value: str) -> list[tuple[str, Mapping[str, str] | None]]:
+        read.clear()
+        await bench.client.patch(CONFIG_MAPS, "ns", "x", {"data": {"v": value}})
+        await asyncio.sleep(1.0)
+        return sorted(read)
+
+    async with bench.running(bench.app(sync, watches=[References(ConfigMap, named_by)])):
+        for name, uses in (("a", "x y"), ("b", "x"), ("c", "z")):
+            await bench.create(name, annotations={"uses": uses})
+        read.clear()
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "x"}, "data": {"v": "1"}})
+        await asyncio.sleep(1.0)
+        assert sorted(read) == [("ns/a", {"v": "1"}), ("ns/b", {"v": "1"})]
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"metadata": {"annotations": {"uses": "y"}}})
+        await asyncio.sleep(1.0)
+        assert await change("2") == [("ns/b", {"v": "2"})]
+        read.clear()
+        await bench.client.delete(CONFIG_MAPS, "ns", "x")
+        await asyncio.sleep(1.0)
+        assert read == [("ns/b", None)]
+
+
+async def test_an_object_whose_references_cannot_be_read_does_not_end_the_process(bench: Bench) -> None:
+    async def sync(request: Request[Deployment]) -> None:
+        pass
+
+    async with bench.running(bench.app(sync, watches=[References(ConfigMap, named_by)])):
+        with capture_logs() as lines:
+            await bench.create("none")
+        await bench.create("a", annotations={"uses": "x"})
+        bench.syncs.clear()
+        await bench.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": "x"}})
+        await asyncio.sleep(1.0)
+    assert bench.syncs == ["ns/a"]
+    assert {(line["event"], line["key"]) for line in lines if line["log_level"] == "error"} == {
+        ("references_failed", "ns/none")
+    }
+
+
+class Sized(Kind, frozen=True):
+    """A Deployment, whose annotations users may give a form that the class does not expect."""
+
+    class Spec(Struct, frozen=True):
+        """The spec."""
+
+        paused: bool = False
+
+    resource = DEPLOYMENTS
+    spec: Spec = Spec()
+
+
+async def test_an_owner_that_no_longer_decodes_is_named_in_a_warning_when_it_is_being_deleted(bench: Bench) -> None:
+    """Its cache stays at the last state that could be decoded, in which it is not being deleted."""
+
+    async def sync(request: Request[Sized]) -> None:
+        await apply_child(request)  # type: ignore[arg-type]
+
+    async with bench.running(bench.app(sync, Sized, owns=[ConfigMap])):
+        await bench.create(finalizers=["example.com/hold"])
+        await bench.client.patch(DEPLOYMENTS, "ns", "a", {"spec": {"paused": "maybe"}})
+        await bench.client.delete(DEPLOYMENTS, "ns", "a")
+        with capture_logs() as lines:
+            await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+            await asyncio.sleep(60.0)
+    assert bench.names("configmaps") == []
+    (error, *_) = [line["error"] for line in lines if line["event"] == "sync_failed"]
+    assert "cannot be decoded: Expected `bool`, got `str` - at `$.spec.paused`" in error
+
+
+async def test_the_child_of_an_owner_that_is_being_deleted_is_not_created_again(bench: Bench) -> None:
+    """Its cache does not show the deletion yet."""
+    async with bench.running(bench.app(apply_child, owns=[ConfigMap])) as connection:
+        await bench.create(finalizers=["example.com/hold"])
+        connection.silent_for = "/v1/deployments"
+        bench.server.restart()
+        await asyncio.sleep(10.0)
+        await bench.client.delete(DEPLOYMENTS, "ns", "a")
+        await bench.client.delete(CONFIG_MAPS, "ns", "a-child")
+        await asyncio.sleep(10.0)
+        assert bench.names("configmaps") == []
+    assert {str(error) for error in bench.errors} == {"Deployment ns/a is being deleted: no child is created again"}
+
+
+async def test_an_app_without_controllers_is_refused() -> None:
+    """A module with the decorated functions was not imported."""
+    with pytest.raises(ValueError, match="app board-controller has no controllers"):
+        await App("board-controller").run(stop=asyncio.Event(), transport=FakeTransport())
 
 
 @for_each(

@@ -102,6 +102,15 @@ async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> No
     assert kettles.counted() == {"error": 3, "success": 1}
 
 
+async def test_a_sync_that_returns_something_else_is_a_bug_of_this_key_alone(kettles: Kettles) -> None:
+    """Such as `return 60` for `return Result(60)`."""
+    kettles.results["a"] = [60]  # type: ignore[list-item]
+    lines = await kettles.work(10.0, "a", "b")
+    (crash,) = [line for line in lines if line["event"] == "sync_crashed"]
+    assert str(crash["exc_info"]) == "a sync must return a Result or None, not 60"
+    assert (len(kettles.synced["a"]), len(kettles.synced["b"])) == (2, 1)
+
+
 @pytest.mark.parametrize(
     "error",
     [errors.ConnectError("refused"), errors.InvalidError(errors.Status(message="no"))],
@@ -291,8 +300,11 @@ async def test_a_sync_that_takes_too_long_is_cancelled_and_retried() -> None:
     running = asyncio.create_task(controller.run())
     await asyncio.sleep(4.0)
     assert calls == ["a"]
-    await asyncio.sleep(4.0)
+    with capture_logs() as lines:
+        await asyncio.sleep(4.0)
     assert calls == ["a", "a", "a"]
+    failures = [line["error"] for line in lines if line["event"] == "sync_failed"]
+    assert failures == ["the sync did not end within 5 s", "of a library"]
     assert (metrics[TIMEOUTS].count, metrics[ERRORS].count) == (1, 2)
     controller.queue.shut_down()
     await running

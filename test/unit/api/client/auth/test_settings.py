@@ -342,6 +342,15 @@ def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server: str)
         load_settings(write(tmp_path / "config", {}, server=server))
 
 
+def test_a_kubeconfig_of_the_environment_that_does_not_exist_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = str(tmp_path / "nope")
+    monkeypatch.setenv("KUBECONFIG", missing)
+    with pytest.raises(AccessError, match=f"no cluster configured: KUBECONFIG={missing} has none"):
+        load_settings()
+
+
 def test_settings_do_not_show_their_secrets(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path / "c", {"token": SECRET}, **{"proxy-url": f"http://ada:{SECRET}@q:1"}))
     assert SECRET not in repr(settings)
