@@ -188,7 +188,12 @@ class _EvidenceReader:
     def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
         """Return an object, or None if it does not exist or the user may not read it."""
         here = self._here if resource.namespaced or resource == objects.NAMESPACES else ""
-        raw = self._read(ResourceAttributes("get", resource, here, name), words)
+        read = ResourceAttributes("get", resource, here, name)
+        try:
+            path = read.path
+        except ValueError:  # a template or a pod names what no object can be called
+            return None
+        raw = self._read(read, words, path=path)
         return _decoded(raw, kind) if raw is not None else None
 
     def all(self, resource: Resource, kind: type[T], words: str, name: str = "", **query: str) -> list[T] | None:

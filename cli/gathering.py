@@ -11,6 +11,8 @@ import msgspec
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiServerError
 from tfjob_operator.cli.managers import workload_of
+from tfjob_operator.cli.model import facts
+from tfjob_operator.cli.model.job_events import LOGS_UNAVAILABLE
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import snapshot_of
@@ -53,7 +55,10 @@ def waits_of(session: Session, job: Mapping[str, Any], pods: Iterable[Mapping[st
         if seen.job.is_suspended and seen.job.queue and not seen.job.end:
             return Waits(workload=workload_of(session, job))
         where = f"/api/v1/namespaces/{session.namespace}/events"
-        lists = (session.pages(where, _MAX_EVENTS, fieldSelector=fields) for fields in seen.needs_events())
+        needed = [*seen.needs_events()]
+        if seen.state == "Running" and "progressDeadlineSeconds" in facts.mapping(facts.spec_of(job).get("runPolicy")):
+            needed.append(f"involvedObject.name={seen.job.name},reason={LOGS_UNAVAILABLE}")
+        lists = (session.pages(where, _MAX_EVENTS, fieldSelector=fields) for fields in needed)
         return Waits([event for pages in lists for page in pages for event in page["items"]])
     except ApiServerError as error:
         if not error.is_denied:

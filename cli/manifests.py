@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,6 +16,7 @@ from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.text import one_line, quoted
 from tfjob_operator.api.v1 import validation as v1
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
+from tfjob_operator.api.v1.reader import MAX_REPORTED
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
 from tfjob_operator.api.v1.tf_config import process_count, too_long
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, SpecWarning, TFJobSpec
@@ -65,6 +66,8 @@ _MAX_DIGITS: Final = 100
 _TOO_LONG: Final = "a number has too many digits"
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _KIB: Final = 1024
+_LAST_PORT: Final = 65_535
+_NO_NAME: Final = "is missing; validate a file for `submit -f` with `submit NAME -f FILE --dry-run=client`"
 _MAX_VALUES: Final = 50_000
 """The most values of a job, which has hundreds; with more, reading and writing would take many seconds."""
 _MAX_NODES: Final = 1_000_000
@@ -254,17 +257,20 @@ class ValidationResult(NamedTuple):
 
 
 def validate(manifest: Manifest) -> ValidationResult:
-    """Validate a job like the operator."""
+    """Validate a job like the operator, and like the API server, which rejects some jobs and some pods of others."""
     if not manifest.name:
-        return ValidationResult((Mistake("metadata.name", "is missing"),))
+        return ValidationResult((Mistake("metadata.name", _NO_NAME),))
     if "spec" not in manifest.body:
         return ValidationResult((Mistake("spec", "is missing"),))
     raw = msgspec.json.encode(manifest.body["spec"])
     alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
     if alpha:
         spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
-        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings, *_refused(manifest.body))
-    return _judge_v1(manifest, raw)
+        found = _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings, *_tiny_amounts(manifest.body))
+    else:
+        found = _judge_v1(manifest, raw)
+    every = (*found.mistakes, *_rejected(manifest.body.get("spec")))
+    return found._replace(mistakes=every[:MAX_REPORTED], more=found.more + len(every[MAX_REPORTED:]))
 
 
 def check(job: Mapping[str, Any], done: str) -> None:
@@ -294,7 +300,7 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
     more = (*(board.unknown_fields if board is not None else ()), *_ignored_arguments(manifest.body))
     more = (*more, *_other_process_counts(manifest.body, spec))
-    return _good(warnings, *more, *_refused(manifest.body))
+    return _good(warnings, *more, *_tiny_amounts(manifest.body))
 
 
 def _ignored_arguments(body: Mapping[str, Any]) -> Iterator[str]:
@@ -326,27 +332,40 @@ def _tiny_amounts(body: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _refused(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield warnings about templates of which the API server accepts no pod, or no container starts."""
-    yield from _tiny_amounts(body)
-    yield from _beyond_limits(body)
-    yield from _without_volume(body.get("spec"), "spec")
+def _rejected(spec: object) -> Iterator[Mistake]:
+    """Yield the values that the schema of the CRD rejects, and those for which the API server rejects every pod."""
+    yield from _invalid_quantities(spec)
+    yield from _beyond_limits(spec)
+    yield from _in_templates(spec, "spec")
 
 
-def _beyond_limits(body: Mapping[str, Any]) -> Iterator[str]:
-    for path, resources in _resources(body.get("spec"), "spec"):
+def _invalid_quantities(spec: object) -> Iterator[Mistake]:
+    amounts = [
+        (f"{path}.{kind}.{name}", amount)
+        for path, resources in _resources(spec, "spec")
+        for kind in ("requests", "limits")
+        for name, amount in mapping(resources.get(kind)).items()
+    ]
+    for path, amount in (*amounts, *_size_limits(spec, "spec")):
+        if isinstance(amount, str) and parse_quantity(amount.strip(" ")) is None:
+            yield Mistake(path, f"{quoted(amount)} is not a quantity such as 2, 500m or 4Gi")
+
+
+def _beyond_limits(spec: object) -> Iterator[Mistake]:
+    for path, resources in _resources(spec, "spec"):
         limits = mapping(resources.get("limits"))
         for name, amount in mapping(resources.get("requests")).items():
             wanted, most = parse_quantity(amount), parse_quantity(limits.get(name))
             if wanted is not None and most is not None and wanted > most:
-                yield f"{path}.requests.{name}: {amount} is more than its limit {limits[name]}: no pod can be created"
+                why = f"{amount} is more than its limit {limits[name]}: no pod can be created"
+                yield Mistake(f"{path}.requests.{name}", why)
 
 
-def _without_volume(value: object, path: str) -> Iterator[str]:
-    """Yield the mounts of volumes that the pod spec beside them does not have."""
+def _in_templates(value: object, path: str) -> Iterator[Mistake]:
+    """Yield the mounts of volumes that the pod spec beside them does not have, and the ports out of range."""
     if isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _without_volume(each, f"{path}[{index}]")
+            yield from _in_templates(each, f"{path}[{index}]")
     elif isinstance(value, dict):
         for key, each in value.items():
             if key == "template":
@@ -354,16 +373,43 @@ def _without_volume(value: object, path: str) -> Iterator[str]:
                 names = {volume.get("name") for volume in listed(spec.get("volumes"))}
                 for kind in ("initContainers", "containers"):
                     for number, container in enumerate(listed(spec.get(kind))):
-                        for place, mount in enumerate(listed(container.get("volumeMounts"))):
-                            if (name := mount.get("name")) not in names:
-                                where = f"{path}.template.spec.{kind}[{number}].volumeMounts[{place}].name"
-                                yield f"{where}: {quoted(str(name))} is not in volumes: no pod can be created"
+                        own_path = f"{path}.template.spec.{kind}[{number}]"
+                        yield from _without_volume(container, names, own_path)
+                        yield from _ports_out_of_range(container, own_path)
             else:
-                yield from _without_volume(each, f"{path}.{key}")
+                yield from _in_templates(each, f"{path}.{key}")
+
+
+def _without_volume(container: Mapping[str, Any], volumes: Collection[object], path: str) -> Iterator[Mistake]:
+    for place, mount in enumerate(listed(container.get("volumeMounts"))):
+        name = mount.get("name")
+        if isinstance(name, str) and name not in volumes:
+            yield Mistake(
+                f"{path}.volumeMounts[{place}].name", f"{quoted(name)} is not in volumes: no pod can be created"
+            )
+
+
+def _ports_out_of_range(container: Mapping[str, Any], path: str) -> Iterator[Mistake]:
+    for place, port in enumerate(listed(container.get("ports"))):
+        number = port.get("containerPort")
+        if isinstance(number, int) and not isinstance(number, bool) and not 0 < number <= _LAST_PORT:
+            yield Mistake(f"{path}.ports[{place}].containerPort", f"{number} is not between 1 and {_LAST_PORT}")
+
+
+def _size_limits(value: object, path: str) -> Iterator[tuple[str, object]]:
+    """Yield the `sizeLimit` of all emptyDirs in a specification, with their paths."""
+    pairs = value.items() if isinstance(value, dict) else ()
+    for key, each in pairs:
+        if key == "emptyDir" and isinstance(each, dict):
+            yield f"{path}.{key}.sizeLimit", each.get("sizeLimit")
+        else:
+            yield from _size_limits(each, f"{path}.{key}")
+    for index, each in enumerate(value if isinstance(value, list) else ()):
+        yield from _size_limits(each, f"{path}[{index}]")
 
 
 def _resources(value: object, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the `resources` of all containers and pods in a valid specification, with their paths."""
+    """Yield the `resources` of all containers and pods in a specification, with their paths."""
     if isinstance(value, dict):
         for key, each in value.items():
             own_path = f"{path}.{key}"

@@ -201,6 +201,10 @@ def no_pods_error(target: Target, name: str, job: Mapping[str, Any], choice: Cho
     ended = facts.conditions_of(job)
     ends = ended.keys() & {"Succeeded", "Failed"}
     failed = ended.get("Failed", {})
+    if failed.get("reason") == c.ConditionReason.INVALID:
+        return CliError(
+            f"{name} failed before its pods were created: see {target.command(here, 'tfjob', 'explain', name)}"
+        )
     limit = c.limit_of(str(failed.get("reason")), str(failed.get("message")))
     if limit is not None:
         return CliError(

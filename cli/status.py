@@ -11,15 +11,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tfjob_operator.api.meta import Struct
-from tfjob_operator.api.text import clean, quoted, tail_of
+from tfjob_operator.api.text import quoted, tail_of
 from tfjob_operator.api.v1.indices import format_indices
 from tfjob_operator.api.v1.states import ENDING
 from tfjob_operator.api.v1.types import AvoidedNode, EndRecord, JobAttempt, execution_of
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.facts import PodFacts
+from tfjob_operator.cli.model.facts import PodFacts, seconds
+from tfjob_operator.cli.model.facts import text as text_of
+from tfjob_operator.cli.model.failures import has_read_logs
+from tfjob_operator.cli.model.job_events import LOGS_UNAVAILABLE
 from tfjob_operator.cli.model.replica_names import ReplicaName, order_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, ReplicaSnapshot, snapshot_of
-from tfjob_operator.cli.model.words import accelerator_hours, ago, avoided_now, ended_by
+from tfjob_operator.cli.model.words import abridged, accelerator_hours, ago, avoided_now, ended_by, wrapped
 from tfjob_operator.cli.timelines.build import utc
 from tfjob_operator.cli.timelines.values import TimelineJob
 
@@ -70,6 +73,8 @@ class ConditionSummary(Struct, frozen=True, omit_defaults=False):
 class JobSummary(Struct, frozen=True, omit_defaults=False):
     """A job. `state`, `message` and the three counts are those of `list`.
 
+    `logs_unavailable` is the Warning that progressDeadlineSeconds has no effect.
+
     `reason` is a word for scripts, and `reason_detail` what `list` shows behind it, as in `ExitCode:3`. `max_restarts` is from
     its spec, the other attempt fields from its status. `ending` is how the job will end if it is Ending, else None.
     """
@@ -96,6 +101,7 @@ class JobSummary(Struct, frozen=True, omit_defaults=False):
     attempt_history: tuple[JobAttempt, ...] = ()
     avoided_nodes: tuple[AvoidedNode, ...] = ()
     ending: EndRecord | None = None
+    logs_unavailable: ConditionSummary | None = None
     accelerator_seconds: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
     @property
@@ -113,7 +119,7 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
     workload: Mapping[str, Any] | None = None,
 ) -> JobSummary:
     """Return the state of a job. `body` is the whole raw job, of either dialect; the other objects are raw too."""
-    meta, status = job.metadata, job.status
+    meta, status, events = job.metadata, job.status, [*events]
     seen = snapshot_of(body, pods, now.timestamp(), events, workload)
     reason, _, detail = seen.reason.partition(":")
     return JobSummary(
@@ -148,8 +154,21 @@ def job_summary_of(  # noqa: PLR0917 - the order of `snapshot_of`
         attempt_history=status.attempt_history or (),
         avoided_nodes=status.avoided_nodes or (),
         ending=status.begun.ending if seen.state == ENDING and status.begun is not None else None,
+        logs_unavailable=_logs_unavailable(job, events),
         accelerator_seconds=status.accelerator_seconds or {},
     )
+
+
+def _logs_unavailable(job: TimelineJob, events: Iterable[Mapping[str, Any]]) -> ConditionSummary | None:
+    """Return the newest Warning that the operator may not read logs, unless it has read some since."""
+    status, found = job.status, [event for event in events if event.get("reason") == LOGS_UNAVAILABLE]
+    times = {seconds(event.get("lastTimestamp") or event.get("eventTime")) or 0.0: event for event in found}
+    if not times:
+        return None
+    since = datetime.fromtimestamp(max(times), UTC)
+    if has_read_logs(status.conditions or (), status.attempt_history or (), since):
+        return None
+    return ConditionSummary(LOGS_UNAVAILABLE, "True", message=text_of(times[max(times)].get("message")), since=since)
 
 
 def _max_restarts(body: Mapping[str, Any]) -> int | None:
@@ -175,7 +194,7 @@ def _types(seen: JobSnapshot) -> Iterator[ReplicaTypeSummary]:
             wanted=seen.job.sizes.get(kind, 0),
             ready=seen.ready_of(kind),
             running=sum(replica.running for replica in found[kind]),
-            succeeded=sum(replica.has_succeeded for replica in found[kind]),
+            succeeded=seen.succeeded_of(kind),
             failed=sum(replica.pod is not None and replica.pod.has_failed for replica in found[kind]),
             missing=format_indices(without["Missing"]),
             replicas=(*rows, *(_without_pod(kind, without[state], state) for state in order)),
@@ -256,6 +275,9 @@ def _head(job: JobSummary, now: datetime, paint: Paint, width: int) -> Iterator[
             when = f" {ago(now, condition.since)}" if condition.since is not None else ""
             text = f"{quoted(condition.type)}{when}: {_one_line(condition.message) or quoted(condition.reason)}"
             yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+    if job.logs_unavailable is not None:
+        text = f"{LOGS_UNAVAILABLE} {ago(now, job.logs_unavailable.since)}: {_one_line(job.logs_unavailable.message)}"
+        yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     if job.ending is not None:
         since, message = ago(now, utc(job.ending.time)), _one_line(job.ending.message)
         text = f"Ends as {job.ending.type}, decided {since or 'already'}: {message or quoted(job.ending.reason)}"
@@ -300,7 +322,7 @@ def _tree(job: JobSummary, now: datetime, paint: Paint, width: int, signs: TreeS
             yield table.row(next(left), signs.last if is_last else signs.branch)
             indent = (signs.space if is_last else signs.line) + "  "
             if message := _one_line(each.message):
-                yield from textwrap.wrap(message, width, initial_indent=indent, subsequent_indent=indent, max_lines=3)
+                yield from wrapped(message, width, 3, first_indent=indent, indent=indent)
 
 
 def _summary(kind: ReplicaTypeSummary, paint: Paint, width: int) -> str:
@@ -365,4 +387,4 @@ class _Table:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(clean(text, 1000).split())
+    return abridged(text, 1000)

@@ -12,10 +12,11 @@ from datetime import datetime
 from threading import Event, Lock, Thread
 from typing import Any, Final, NamedTuple, Self
 
-from tfjob_operator.api.text import clean, quoted
+from tfjob_operator.api.text import quoted
 from tfjob_operator.cli.errors import ApiServerError, CliError
 from tfjob_operator.cli.gathering import Waits, job_from, waits_of
 from tfjob_operator.cli.model.snapshot import BACK_OFF
+from tfjob_operator.cli.model.words import abridged
 from tfjob_operator.cli.printing import control, echo
 from tfjob_operator.cli.selection import Choice, ReplicaPod, container_of, pod_lists, pods_path
 from tfjob_operator.cli.session import Session
@@ -315,4 +316,4 @@ class Printer:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(clean(text, 500).split())
+    return abridged(text, 500)

@@ -25,6 +25,7 @@ LARGEST: Final = 2**63 - 1
 """The largest int64. A larger limit is treated as unlimited."""
 MAX_REPORTED: Final = 20
 """How many errors, and how many warnings, are reported: more than a person corrects at once."""
+UNKNOWN_FIELD: Final = "unknown field is ignored"
 _MAX_BYTES: Final = 3600
 """The total size of all errors: the size of a message (`api.text.MAX_BYTES`) minus the text around them."""
 _ALIKE: Final = 0.8
@@ -108,7 +109,7 @@ class Reader:
             self._more_unknown += 1
             return
         hint = f"; did you mean {like}?" if like else f"; it belongs in {place}" if place else ""
-        self._unknown.append(Mistake(str(Path(path, key)), f"unknown field is ignored{hint}"))
+        self._unknown.append(Mistake(str(Path(path, key)), f"{UNKNOWN_FIELD}{hint}"))
 
     def like(self, key: str, known: Collection[str]) -> str:
         """Return the known name that a key resembles, or ""."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from tfjob_operator.cli import jobs, writes
@@ -52,6 +55,19 @@ def command(*, target: Target, name: str, sizes: tuple[str, ...], force: bool) -
         look = target.command(session.namespace, "get", jobs.full_name(job), "-o", "yaml")
         writes.patch(session, job, {"spec": {"tfReplicaSpecs": changes}}, look)
         echo(f"{jobs.full_name(job)} scaled")
+        if _outdates_tf_config(job, changes):
+            restart = target.command(session.namespace, "tfjob", "restart", name)
+            echo(f"warning: running replicas keep the old sizes in TF_CONFIG; restart all with {restart}", err=True)
+
+
+def _outdates_tf_config(job: Mapping[str, Any], changes: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return True if running replicas have a TF_CONFIG with other sizes. Those of an elastic job do not have the workers."""
+    spec = facts.spec_of(job)
+    left_out = {"evaluator", *(["worker"] if spec.get("enableDynamicWorker") is True else [])}
+    entries = {kind: facts.mapping(entry) for kind, entry in facts.mapping(spec.get("tfReplicaSpecs")).items()}
+    changed = {kind.lower() for kind, new in changes.items() if entries[kind].get("replicas", 1) != new["replicas"]}
+    known = facts.job_facts(job)
+    return known.started is not None and not known.is_suspended and bool(changed - left_out)
 
 
 def _size(given: str) -> tuple[str, int]:

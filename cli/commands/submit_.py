@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from tfjob_operator.cli.submission import Mount, Submission
 
-_COUNT: Final = click.IntRange(min=0)
+
+class _Count(click.IntRange):
+    """A number of at least 0; click's own name for it, in the message about another value, is `integer range`."""
+
+    name = "number"
+
+
+_COUNT: Final = _Count(min=0)
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never", "ExitCode")
 CLEAN_POD_POLICIES: Final = ("All", "Running", "None")
 """The values in the API, whose module takes longer to import than parsing the command line."""

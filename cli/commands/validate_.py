@@ -45,9 +45,15 @@ def command(*, files: tuple[str, ...], strict: bool) -> None:
 
 
 def _print(manifest: Manifest, result: ValidationResult) -> bool:
-    """Print the errors, warnings and notes of a job. Return True if it is invalid."""
+    """Print the errors, warnings and notes of a job. Return True if it is invalid.
+
+    An unknown field is among the errors if there are any, as it may be the misspelled one that they miss.
+    """
+    from tfjob_operator.api.v1.reader import UNKNOWN_FIELD
+
     for mistake in result.mistakes:
-        echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {mistake}")
+        level = "warning: " if mistake.message.startswith(UNKNOWN_FIELD) else ""
+        echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {level}{mistake}")
     if result.more:
         echo(f"{manifest.file}:{manifest.line}: and {result.more} more")
     for warning in result.warnings:

@@ -28,7 +28,7 @@ from tfjob_operator.cli.diagnosis.fallback import terminating
 from tfjob_operator.cli.diagnosis.rows import OnJob, of_event, of_job, of_pod, on_job
 from tfjob_operator.cli.diagnosis.rules import shorten, value
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.failures import failure_of
+from tfjob_operator.cli.model.failures import failure_of, has_read_logs
 from tfjob_operator.cli.model.objects import PodDetails
 from tfjob_operator.cli.model.pods import is_up
 from tfjob_operator.cli.model.words import (
@@ -183,7 +183,9 @@ def _progress(facts: Facts) -> Iterator[Finding]:
         values |= {"container": CONTAINER_NAME, "previous": "false"}
         yield of_job(facts, STALLED, f"condition Stalled: {quote(stalled.message)}", **values)
     for event in latest(facts.job_events(EventReason.LOGS_UNAVAILABLE)):
-        yield of_event(facts, NO_LOGS, event, ago=ago(facts.now, event.at) or "once")
+        status = facts.job.status
+        if event.at is None or not has_read_logs(status.conditions, status.attempt_history, event.at):
+            yield of_event(facts, NO_LOGS, event, ago=ago(facts.now, event.at) or "once")
 
 
 def _ignored_request(facts: Facts) -> Iterator[Finding]:

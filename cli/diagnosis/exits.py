@@ -326,7 +326,8 @@ def end_of(facts: Facts, each: Exit) -> End:
     reason = f" ({safe_name(ended.reason)})" if ended.reason not in {"", "Error"} else ""
     how = f"exited with code {ended.exit_code}{reason}{when and ', '}{when}"
     most = LONG_MESSAGE_BYTES if ended.reason in starting.REASONS else MAX_MESSAGE_BYTES
-    words = f": {quote(log_lines.plain(ended.message), most)}" if ended.message else ""
+    is_in_log = bool(ended.message) and log.rstrip().endswith(ended.message.rstrip())
+    words = f": {quote(log_lines.plain(ended.message), most)}" if ended.message and not is_in_log else ""
     proofs = [f"pod {safe_name(name)}: container {safe_name(each.container)} {how}{words}"]
     if log:
         proofs.append(f"log of {safe_name(name)}: {quote(log_lines.plain(log))}")
@@ -341,7 +342,7 @@ def end_of(facts: Facts, each: Exit) -> End:
         _HOOK
         if hooks and pod.status.phase == "Failed" and ended.exit_code in _KILLED_BY
         else by_probe(ended.reason, probe),
-        f"{log}\n" if log.rstrip().endswith(ended.message.rstrip()) else f"{ended.message}\n{log}",
+        f"{log}\n" if is_in_log or not ended.message else f"{ended.message}\n{log}",
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
         before=not each.now,

@@ -35,7 +35,7 @@ GPU_MEMORY: Final = _log(
     "gpu-out-of-memory",
     706,
     "Out of GPU memory ({who})",
-    (ManifestChange("use smaller batches in args, or a nodeSelector for GPUs with more memory"),),
+    (ManifestChange("use smaller batches in command or args, or a nodeSelector for GPUs with more memory"),),
     "CUDA or TensorFlow could not allocate memory on the GPU",
 )
 NO_GPU: Final = _log(
@@ -128,7 +128,11 @@ OPEN_FILES: Final = _log(
     "too-many-open-files",
     709,
     "Too many open files ({who}): {name}",
-    (ManifestChange("read fewer files at a time, such as with a smaller cycle_length or fewer num_workers in args"),),
+    (
+        ManifestChange(
+            "read fewer files at a time, such as with a smaller cycle_length or fewer num_workers in command or args"
+        ),
+    ),
     "The process exceeded its limit of open files, which the container runtime sets",
 )
 PORT_IN_USE: Final = _log(
@@ -188,7 +192,7 @@ NO_FILE: Final = _log(
     "file-not-found",
     712,
     "File not found: {name} ({who})",
-    (ManifestChange("correct the path of the file in args, create it, or mount the volume that has it"),),
+    (ManifestChange("correct the path of the file in command or args, create it, or mount the volume that has it"),),
     "A file or directory that the program names does not exist",
 )
 NO_OBJECT: Final = _log(
@@ -197,8 +201,8 @@ NO_OBJECT: Final = _log(
     "Bucket or object not found in the object store ({who}): {name}",
     (
         ManifestChange(
-            "correct the bucket, the path and, if one is set, the endpoint of the object store in args or env, or create what "
-            "is missing there"
+            "correct the bucket, the path and, if one is set, the endpoint of the object store in command, args or env, or "
+            "create what is missing there"
         ),
     ),
     "S3, Cloud Storage or Azure Blob Storage has no such bucket, container or object",
@@ -238,7 +242,7 @@ _ALLOWED: Final = (
     "kubectl -n {namespace} get networkpolicies"
 )
 _PROXY: Final = ManifestChange(
-    "correct the host in args or env; or, if only a proxy reaches it, set HTTPS_PROXY in env, and NO_PROXY=.svc,"
+    "correct the host in command, args or env; or, if only a proxy reaches it, set HTTPS_PROXY in env, and NO_PROXY=.svc,"
     ".cluster.local, so that replicas still reach each other directly"
 )
 HOST_UNKNOWN: Final = _log(
@@ -341,7 +345,7 @@ NAN_LOSS: Final = _log(
     "loss-not-a-number",
     716,
     "Loss is NaN ({who}): the training diverged",
-    (ManifestChange("lower the learning rate in args, or check the data"),),
+    (ManifestChange("lower the learning rate in command or args, or check the data"),),
     "NaN in the loss, on which the program exits",
 )
 PROCESS_MEMORY: Final = _log(

@@ -65,7 +65,9 @@ _ENDS_THE_JOB: Final = (
 
 
 _SERVICE: Final = re.compile(r"^(?P<name>[a-z0-9-]{1,63})\.(?P<namespace>[a-z0-9-]{1,63})\.svc(?:\.|$)")
-_OTHER_SERVICE: Final = ManifestChange("correct the host in args or env if the Service has another name or namespace")
+_OTHER_SERVICE: Final = ManifestChange(
+    "correct the host in command, args or env if the Service has another name or namespace"
+)
 _ADDRESSES: Final = tuple(address for address, *_ in BACKEND_VARIABLES)
 _CLUSTER_DNS: Final = ManifestChange(
     "remove dnsPolicy: Default from the template: with it, pods do not use cluster DNS"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from tfjob_operator.api.v1.constants import QUEUE_GATE
@@ -218,6 +219,8 @@ _MAX_NODES: Final = 3
 _LONGEST: Final = 2000
 _MAX_TEXT: Final = 240
 """The most characters of a message quoted in a title."""
+_EXTENDED: Final = re.compile(r"\bInsufficient (?P<name>[a-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63})(?=[,;.]?(?:\s|$))")
+"""An extended resource, which nodes offer only with a device plugin."""
 _CUT: Final = re.compile(r"\.? (preemption: |no new claims to deallocate)")
 
 
@@ -274,7 +277,18 @@ def _by_message(facts: Facts, pod: PodDetails, message: str, proofs: tuple[str, 
         proofs += (f"job: avoids {', '.join(nodes.values())}",)
         values = values | {"nodes": _avoided_until(facts, nodes)}
     problem, *also = problems or [UNSCHEDULABLE]
+    if problem is FULL and (extended := _EXTENDED.search(text)) is not None:
+        problem = replace(FULL, to_do=(_offers(extended["name"]), *FULL.to_do[1:]))
     return Finding(problem, name, proofs, values | {"short": shorten(value(text), _MAX_TEXT)}, text, tuple(also))
+
+
+def _offers(resource: str) -> str:
+    """Return the step that shows whether any node offers an extended resource: the scheduler does not tell."""
+    field = resource.replace(".", "\\.")
+    return (
+        f"If every node shows <none>, no node offers {resource}: ask your cluster administrator for its device plugin: "
+        f"kubectl get nodes '--output=custom-columns=NAME:.metadata.name,OFFERED:.status.allocatable.{field}'"
+    )
 
 
 def _avoided_until(facts: Facts, names: Collection[str]) -> str:

@@ -150,6 +150,8 @@ BESIDE_FAILURE: Final = warning(
     "Under spec.runPolicy.cleanPodPolicy: None their pods and logs are kept when the job has finished",
     rank=972,
 )
+_OF_KUBELET: Final = frozenset({"OOMKilled", *exits.OF_POD})
+"""Reasons that say more than the exit code; others may be words of the program, such as an exception."""
 _TRIED_S: Final = 60.0
 """A program that waits for something at its start may repeat an error for a while."""
 _QUIET_S: Final = 30.0
@@ -331,10 +333,11 @@ def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[st
     }
     events = facts.job_events(EventReason.EXITED_WITH_CODE)
     ended = [(end, exits.words_of(event, end)) for event in events if (end := exit_of(event.message)) is not None]
-    of_gone = {end.pod: (end.code, words) for end, words in ended if end.code}
+    of_gone = {end.pod: (end.code, end.reason, words) for end, words in ended if end.code}
     for index in range(facts.sizes.get(kind, 0)):
         name, restarts = facts.shape.child(facts.name, kind, index), times.get(index, 0)
-        endings = [(end.ended.exit_code, end.ended.message) for end in exits_of(pods[name])] if name in pods else []
+        own = (end.ended for end in exits_of(pods[name])) if name in pods else ()
+        endings = [(end.exit_code, end.reason, end.message) for end in own]
         endings = endings[:1] or ([of_gone[name]] if name in of_gone else [])
         loops = [
             event
@@ -343,8 +346,8 @@ def _failing(facts: Facts, kind: str, done: Container[int]) -> Iterator[tuple[st
         ]
         if index in done or not (endings or restarts or loops):
             continue
-        last = [reading.read(message).line or value(message) for _, message in endings]
-        codes = [f"exit code {code}" for code, _ in endings]
+        last = [reading.read(words).line or value(words) for _, reason, words in endings if words != reason]
+        codes = [f"exit code {code}{f' ({reason})' if reason in _OF_KUBELET else ''}" for code, reason, _ in endings]
         proofs = [facts.line(event) for event in latest(loops)]
         detail = ": ".join(filter(None, (*codes, *last)))
         proof = (

@@ -16,6 +16,9 @@ WARNINGS: Final = "type=Warning"
 """Selects the events that tell why an object was not created, or does not start."""
 OF_JOBS: Final = "involvedObject.kind=TFJob,type=Normal"
 """Selects the events that tell how often the pods of jobs were created."""
+LOGS_UNAVAILABLE: Final = "LogsUnavailable"
+_HARMLESS: Final = frozenset({LOGS_UNAVAILABLE, "NodesUnavailable", "TensorBoardUnavailable"})
+"""Warnings that do not tell why a pod was not created."""
 RESUMED: Final = "TFJobResumed"
 _POD: Final = {
     "SuccessfulCreatePod": re.compile(r"Created pod: (\S+)"),
@@ -58,7 +61,7 @@ class JobEvents:
         uid, reason = text(mapping(event.get("involvedObject")).get("uid")), text(event.get("reason"))
         if reason in _POD:
             return self._count(uid, reason, event)
-        if not reason.startswith("Failed") and not reason.endswith("Unavailable"):
+        if reason in _HARMLESS or not (reason.startswith("Failed") or reason.endswith("Unavailable")):
             return False
         at = text(event.get("lastTimestamp")) or text(event.get("eventTime"))
         if uid not in self.warnings or at >= self.warnings[uid].at:

@@ -138,6 +138,15 @@ class JobSnapshot:
             return min(self.job.counts.get(kind, Counters()).active, self.job.sizes.get(kind, 0))
         return sum(pod.ready for pod in self._newest if pod.replica.type == kind)
 
+    def succeeded_of(self, kind: str) -> int:
+        """Return how many replicas of a type have succeeded.
+
+        The status of a finished job also counts workers that still trained at its success. Only for an operator that does not
+        record which replicas have succeeded, it is all that is known of deleted pods.
+        """
+        own = sum(replica.has_succeeded for replica in self.replicas if replica.type == kind)
+        return own if self.job.done else max(own, self.job.counts.get(kind, Counters()).succeeded)
+
     @property
     def reason(self) -> str:
         """Why the job failed, or why fewer replicas than requested are ready or have succeeded; "" if neither."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from tfjob_operator.api.text import in_lines, quoted, tail_of
+from tfjob_operator.api.text import clean, in_lines, quoted, tail_of
 from tfjob_operator.api.v1.conditions import TRUE
 from tfjob_operator.api.v1.constants import CONTAINER_NAME, NOT_LOST, AttemptReason, EventReason
 from tfjob_operator.api.v1.types import AvoidedNode, JobAttempt, JobCondition
@@ -24,6 +25,7 @@ _SAID_ELSEWHERE: Final = frozenset({"", "Error", "Completed", EventReason.NODE_S
 """Attempt reasons that add nothing to the rest of the line, or to its message."""
 _GRPC_DETAILS: Final = re.compile(r'"created":"@[\d.]{1,40}",|"file":"[^"]{1,200}","file_line":\d{1,9},')
 """Parts of gRPC's errors that say nothing to users, and would take the place of its message at the end."""
+_CUT: Final = " ... "
 _BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
@@ -55,6 +57,25 @@ def quote(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
     """Sanitize a message and put it on one line, in at most `most` bytes."""
     text = _GRPC_DETAILS.sub("", text)
     return tail_of(text, most) or tail_of(text[:most], most)
+
+
+def abridged(text: str, most: int) -> str:
+    """Sanitize a message and put it on one line of at most `most` characters.
+
+    A longer one loses its middle: it begins with what has failed, and ends with the last words of a log.
+    """
+    line = " ".join(clean(text).split())
+    end = 2 * most // 3
+    return line if len(line) <= most else f"{line[: most - end - len(_CUT)]}{_CUT}{line[-end:]}"
+
+
+def wrapped(text: str, width: int, most: int, *, first_indent: str = "", indent: str = "") -> list[str]:
+    """Wrap a sanitized message to at most `most` lines, without those in the middle, as in `abridged`."""
+    lines = textwrap.wrap(text, width, initial_indent=first_indent, subsequent_indent=indent)
+    if len(lines) <= most:
+        return lines
+    *head, cut = lines[: most - most // 2]
+    return [*head, f"{cut[: width - len(_CUT)].rstrip()}{_CUT.rstrip()}", *lines[-(most // 2) :]]
 
 
 def safe_name(name: str) -> str:

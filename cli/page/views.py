@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
-from tfjob_operator.api.text import clean
+from tfjob_operator.api.text import clean, tail_of
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import InvalidSpec, child_name
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
-from tfjob_operator.cli.model.facts import Counters, JobFacts, PodFacts, job_facts, pod_facts
+from tfjob_operator.cli.model.facts import JobFacts, PodFacts, job_facts, pod_facts
 from tfjob_operator.cli.model.job_events import JobEvents
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import BACK_OFF, JobSnapshot, ReplicaSnapshot
-from tfjob_operator.cli.model.words import accelerator_hours, ended_by
+from tfjob_operator.cli.model.words import abridged, accelerator_hours, ended_by
 from tfjob_operator.cli.page.objects import PageJob
 from tfjob_operator.cli.timelines.build import timeline_of, training_of
 from tfjob_operator.cli.timelines.values import (
@@ -98,7 +98,7 @@ def row_of(job: PageJob, summary: SpecSummary, seen: JobSnapshot) -> dict[str, A
         "note": clean(BACK_OFF.rstrip(":") if is_delayed else seen.reason, MAX_TEXT_BYTES),
         "until": facts.next_restart if is_delayed else None,
         "quiet": seen.is_quiet,
-        "why": " ".join(clean(seen.message, MAX_WHY).split()) if seen.reason else "",
+        "why": abridged(seen.message, MAX_WHY) if seen.reason else "",
         "replicas": _counts(seen),
         "restarts": seen.restarts,
         "queue": clean(summary.queue, MAX_TEXT_BYTES),
@@ -117,7 +117,9 @@ def job_view(
     held, spec = summary.facts.held, msgspec.json.decode(job.spec)
     return {
         "row": row_of(job, summary, seen),
-        "message": clean(str((summary.facts.stalled or summary.facts.condition).get("message") or ""), MAX_TEXT_BYTES),
+        "message": abridged(
+            str((summary.facts.stalled or summary.facts.condition).get("message") or ""), MAX_TEXT_BYTES
+        ),
         "held": clean(str(held.get("message") or ""), MAX_TEXT_BYTES) if held is not None else "",
         "mistakes": summary.mistakes,
         "tensorboard": isinstance(spec, dict) and any(key.lower() == "tensorboard" for key in spec),
@@ -169,9 +171,7 @@ def _counts(seen: JobSnapshot) -> list[dict[str, Any]]:
             "type": kind,
             "wanted": seen.job.sizes[kind],
             "ready": seen.ready_of(kind) if seen.has_pods or seen.job.manager else None,
-            "succeeded": max(
-                sum(replica.has_succeeded for replica in replicas), seen.job.counts.get(kind, Counters()).succeeded
-            ),
+            "succeeded": seen.succeeded_of(kind),
             "failed": sum(replica.pod is not None and replica.pod.has_failed for replica in replicas),
         }
         for kind, replicas in found.items()
@@ -318,7 +318,7 @@ def replica_view(replica: ReplicaSnapshot, facts: PodFacts, pod: PodDetails) -> 
         "exit": facts.exit_code,
         "created": seconds(pod.metadata.creation_timestamp),
         "started": seconds(running.started_at if running is not None else pod.status.start_time),
-        "message": clean(facts.message or facts.problem_message, MAX_TEXT_BYTES),
+        "message": tail_of(facts.message or facts.problem_message, MAX_TEXT_BYTES),
         "containers": [each.name for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))],
         "inPlace": main.restart_count if main is not None else 0,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Final, NamedTuple
@@ -11,6 +10,7 @@ from tfjob_operator.api.text import clean, one_line, quoted
 from tfjob_operator.api.v1 import states
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.words import wrapped
 from tfjob_operator.cli.timelines.values import (
     AttemptSpan,
     Happening,
@@ -247,10 +247,10 @@ def _happening(
 ) -> Iterator[str]:
     when = _clock(each.at.timestamp(), frame, length_s)
     often = f" (x{each.times})" if each.times > 1 else ""
-    message = " ".join(clean(each.message, 1000).split())
+    message = " ".join(clean(each.message).split())
     about = f"{quoted(each.about)}{f' and {more} more' if more else ''}"
     text = f"{when}  {about}  {quoted(each.reason)}{often}{': ' if message else ''}{message}"
-    first, *rest = textwrap.wrap(text, frame.width, subsequent_indent="    ", max_lines=4)
+    first, *rest = wrapped(text, frame.width, 4, indent="    ")
     reason = quoted(each.reason)
     yield first.replace(reason, paint(reason, "red"), 1) if each.is_warning else first
     yield from rest

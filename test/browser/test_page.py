@@ -103,6 +103,25 @@ def test_a_failed_job_says_why_on_top(tab: Looking) -> None:
     assert "Worker 0" in tab.shows(".replicas .bad").locator("xpath=ancestor::tr").inner_text()
 
 
+@pytest.mark.parametrize("job", ["vision/resnet50-small", "nlp/translate-base"])
+def test_a_job_that_looks_healthy_shows_what_explain_finds(tab: Looking, job: str) -> None:
+    """Only the log shows that a training hangs, or that one has failed whose script exits with 0."""
+    cause = {"id": "x", "severity": "warning", "title": "Silent for 16m", "evidence": [], "to_do": [], "affected": []}
+    causes: list[dict[str, Any]] = []
+
+    def answer(route: Any) -> None:
+        route.fulfill(json={"causes": causes, "state_line": "", "unseen": "", "accelerators": []})
+
+    tab.page.route("**/-/explain/**", answer)
+    with tab.page.expect_response("**/-/explain/**"):
+        tab.open(f"/{job}")
+    tab.shows(".tabs")
+    assert not tab.page.locator(".why").count()
+    causes.append(cause)
+    tab.open(f"/{job}")
+    tab.shows(".why.warning h2", "Silent for 16m")
+
+
 def test_a_job_of_the_first_api_is_shown_like_any_other_and_named_as_such(tab: Looking) -> None:
     """The list leads to it; its pods of which only the Job controller's events are left have a place in the timeline."""
     tab.open("/?q=api:tensorflow.org")

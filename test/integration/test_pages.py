@@ -70,6 +70,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "kubectl -n kubeflow port-forward", f"{NO_PROGRAMS}: test_cluster_page.py runs the page"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow create token", "since kubectl 1.24; by the API: test_cluster_page.py"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
+    Elsewhere(PLUGIN_PAGE, "kubectl cp", NO_PROGRAMS),
     Elsewhere(PLUGIN_PAGE, "pip install", "`make sdk-matrix` installs it, and runs the cells of the page"),
     Elsewhere(PLUGIN_PAGE, "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
     Elsewhere("docs/migration.md", "kubectl tfjob migrate", "test_migrate.py, test_migrate_by_namespace.py"),
@@ -270,6 +271,9 @@ def test_the_commands_of_the_plugin_s_page_work_as_written(
     reader = Reader(control_plane, tmp_path)
     here = Command(PLUGIN_PAGE, 1, f"kubectl config set-context --current --namespace={cluster.namespace}")
     reader.runs([here])
+    page = (ROOT / PLUGIN_PAGE).read_text()
+    reader.has("train.py", "print('trained')\n")
+    reader.has("program.yaml", page.partition("```yaml\n# program.yaml\n")[2].partition("```")[0])
     unknown = specs(Worker=replica(2))
     unknown["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "nobody"
     with cluster.operator(), cluster.node(), serving(tmp_path, NodeStandIn) as node:

@@ -184,17 +184,22 @@ export class JobPage {
     this.app.later();
   }
 
-  /** Show the problem: first the row's message, then the diagnosis of `explain`; refreshed on changes and periodically. */
+  /**
+   * Show the problem: first the row's message, then the diagnosis of `explain`; refreshed on changes and periodically.
+   * Logs may show one in a job whose state has none: a silent replica, or a success after an exception.
+   */
   async explain() {
     const { row, mistakes } = this.view;
     const { over } = row;
     const ends = row.state === 'Ending';
     const byUser = row.state === 'Suspended' && row.quiet && !row.queue;
-    const wrong = !this.gone && !row.deleting && !byUser && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || ends);
-    if (!wrong) this.found = null;
-    show(this.why, wrong ? [row.note, row.why, row.state, this.found, this.whole] : [], () => wrong && this.box(row));
-    const due = wrong && (!row.quiet || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
+    const possible = !this.gone && !row.deleting && !byUser;
+    const wrong = possible && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || ends);
+    const due = possible && ((wrong && !row.quiet) || over || Date.now() / 1000 - (row.created ?? 0) > LATE_S);
     const state = due ? JSON.stringify([row.state, row.note, mistakes]) : '';
+    if (!possible || (!wrong && state !== this.asked.state)) this.found = null;
+    const shown = wrong || this.found?.causes.length; // a job that seems healthy has a box only if there is a cause
+    show(this.why, shown ? [row.note, row.why, row.state, this.found, this.whole] : [], () => shown && this.box(row));
     const again = due && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !over;
     if (state === this.asked.state && !again) return;
     this.asked = { state, at: Date.now() };

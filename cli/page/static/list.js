@@ -22,7 +22,7 @@ const COLUMNS = [
   { id: 'ns', label: 'Namespace', value: (row) => row.namespace },
   { id: 'state', label: 'State', value: (row) => row.state },
   { id: 'reason', label: 'Reason', value: (row) => row.note },
-  { id: 'ready', label: 'Ready', value: (row) => row.replicas.reduce((all, each) => all + each.ready, 0) },
+  { id: 'ready', label: 'Ready', title: 'of finished jobs: succeeded', value: (row) => row.replicas.reduce((all, each) => all + each.ready, 0) },
   { id: 'restarts', label: 'Restarts', value: (row) => row.restarts, number: true, title: 'of all replicas together, and of the whole job' },
   { id: 'queue', label: 'Queue', value: (row) => row.queue, needed: (row) => row.queue },
   { id: 'took', label: 'Duration', value: (row) => took(row) ?? -1, number: true },

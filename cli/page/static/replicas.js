@@ -29,6 +29,9 @@ const COLUMNS = [
   { id: 'link', label: 'Log' },
 ];
 
+/** The end of a message, which names an error, below a traceback. */
+const lastLines = (message) => message.split(' / ').slice(-2).join(' / ');
+
 export class Replicas {
   constructor(app, page) {
     this.app = app;
@@ -78,7 +81,7 @@ export class Replicas {
       cell('exit', 'Exit code', each.exit === null ? '' : String(each.exit), each.exit ? ' bad' : ''),
       cell('cpu', 'CPU', each.cpu === undefined ? '' : cores(each.cpu)), cell('memory', 'Memory', each.memory === undefined ? '' : bytes(each.memory)),
       h('td', { class: `node mono${each.node ? '' : ' none'}` }, each.node), cell('age', 'Age', each.created && age(each.created)),
-      h('td', { class: `words${each.message ? '' : ' none'}`, title: each.message }, h('div', { class: 'clamp' }, each.message)),
+      h('td', { class: `words${each.message ? '' : ' none'}`, title: each.message }, h('div', { class: 'clamp' }, lastLines(each.message))),
       h('td', { class: 'link' }, each.uid && h('a', { href: `/${this.page.path}?tab=logs&replica=${encodeURIComponent(each.name)}`, 'data-link': true, 'aria-label': `Log of ${each.name}` }, 'Log')));
   }
 }

@@ -89,6 +89,11 @@ def test_nodes_are_read_one_by_one_and_those_of_the_jobs_pods_alone(server: Serv
     assert not [path for _, path, *_ in server.asked if path.startswith(("/api/v1/nodes?", "/api/v1/pods"))]
 
 
+def test_a_node_with_an_impossible_name_is_not_asked_for(server: Server) -> None:
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", spec=PLACED | {"nodeName": "a/../b"})))
+    assert collected(server).nodes == []
+
+
 @pytest.mark.parametrize(("answer", "unmatched"), [((200, items()), ["pool=h200"]), ((200, items({"metadata": {}})), []),
                                                    ((403, {}), [])])  # fmt: skip
 def test_one_node_is_asked_for_with_the_labels_of_a_node_selector(

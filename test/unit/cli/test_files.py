@@ -256,20 +256,73 @@ def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
     ).stdout
 
 
-def test_a_template_of_which_no_pod_can_be_created_is_a_warning(tmp_path: Path) -> None:
-    """The API server accepts the job, and rejects its pods."""
+def test_a_template_of_which_no_pod_can_be_created_is_an_error(tmp_path: Path) -> None:
+    """The API server accepts the job, and rejects its pods; the operator then fails the job."""
     amounts = "resources: {limits: {memory: 1Gi}, requests: {memory: 2Gi, cpu: 1}}"
     mounts = "volumeMounts: [{name: data, mountPath: /data}]"
     file = write(tmp_path, JOB.replace("image:", f"{amounts}\n            {mounts}\n            image:"))
     path = "spec.tfReplicaSpecs.Worker.template.spec.containers[0]"
-    warnings = run("validate", file).stdout
-    assert f"{path}.resources.requests.memory: 2Gi is more than its limit 1Gi: no pod can be created\n" in warnings
-    assert f"{path}.volumeMounts[0].name: data is not in volumes: no pod can be created\n" in warnings
+    result = run("validate", file)
+    assert [line.removeprefix(file) for line in result.stdout.splitlines()] == [
+        f":12: {path}.resources.requests.memory: 2Gi is more than its limit 1Gi: no pod can be created",
+        f":13: {path}.volumeMounts[0].name: data is not in volumes: no pod can be created",
+    ]
+    assert (result.exit_code, result.stderr) == (1, "1 job, 1 invalid\n")
+    submitted = run("submit", "mnist", "-f", file, "--dry-run=client")
+    assert (submitted.exit_code, submitted.stdout) == (1, "")
+    assert "job not created: " in submitted.stderr
     text = (
         Path(file).read_text().replace("containers:", "volumes: [{name: data, emptyDir: {}}]\n          containers:", 1)
     )
     Path(file).write_text(text.replace("2Gi", "1024Mi"))
     assert run("validate", file).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("resources: {limits: {memory: 1GB}}", "resources.limits.memory: 1GB is not a quantity such as 2, 500m or 4Gi"),
+        ("resources: {requests: {cpu: abc}}", "resources.requests.cpu: abc is not a quantity such as 2, 500m or 4Gi"),
+        ("ports: [{containerPort: 70000}]", "ports[0].containerPort: 70000 is not between 1 and 65535"),
+        ("ports: [{containerPort: 0}]", "ports[0].containerPort: 0 is not between 1 and 65535"),
+        ('resources: {limits: {memory: " 1Gi "}}', ""),
+        ("resources: {limits: {nvidia.com/gpu: 1, cpu: 0.5, memory: 1e9}}", ""),
+        ("ports: [{containerPort: 65535}]", ""),
+    ],
+)
+def test_what_the_api_server_rejects_is_an_error(tmp_path: Path, field: str, says: str) -> None:
+    """The schema of the CRD rejects other quantities; pods with other ports are rejected later, which fails the job."""
+    file = write(tmp_path, JOB.replace("image:", f"{field}\n            image:"))
+    told = f":12: spec.tfReplicaSpecs.Worker.template.spec.containers[0].{says}\n" if says else ""
+    result = run("validate", file)
+    assert (result.exit_code, result.stdout.removeprefix(file)) == (1 if says else 0, told)
+
+
+def test_a_size_limit_that_is_no_quantity_is_an_error_beside_the_others(tmp_path: Path) -> None:
+    volumes = "volumes: [{name: shm, emptyDir: {sizeLimit: 1GB}}]\n          containers:"
+    text = JOB.replace("containers:", volumes, 1).replace(
+        "  tfReplicaSpecs:", "  successPolicy: Some\n  tfReplicaSpecs:", 1
+    )
+    lines = run("validate", write(tmp_path, text)).stdout.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        'spec.successPolicy: Unsupported value: supported values: "AllWorkers"',
+        "spec.tfReplicaSpecs.Worker.template.spec.volumes[0].emptyDir.sizeLimit: 1GB is not a quantity such as 2, 500m or 4Gi",
+    ]
+
+
+def test_unknown_fields_are_warnings_also_beside_errors(tmp_path: Path) -> None:
+    text = JOB.replace("spec:\n  tf", "spec:\n  runPolcy: {}\n  successPolicy: Some\n  tf", 1)
+    file = write(tmp_path, text)
+    lines = run("validate", file).stdout.splitlines()
+    assert [line.removeprefix(file).partition(": unknown field")[0] for line in lines][1:] == [
+        ":5: warning: spec.runPolcy"
+    ]
+
+
+def test_a_base_for_submit_is_told_how_to_be_validated(tmp_path: Path) -> None:
+    file = write(tmp_path, JOB.replace("metadata: {name: mnist}\n", ""))
+    assert "validate a file for `submit -f` with `submit NAME -f FILE --dry-run=client`" in run("validate", file).stdout
+    assert run("submit", "mnist", "-f", file, "--dry-run=client").exit_code == 0
 
 
 def test_the_files_of_a_folder_are_read_as_kubectl_reads_them(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ WRONG = [
     (f"submit mnist {ELSEWHERE} --label==x", "'--label'"),
     (f"submit mnist {ELSEWHERE} --cpu=many", "'--cpu': 'many' is not a quantity"),
     (f"submit mnist {ELSEWHERE} --memory=-1Gi", "'--memory': '-1Gi' is not a quantity"),
+    (f"submit mnist {ELSEWHERE} --workers=two", "'--workers': 'two' is not a valid number"),
     (f"submit mnist {ELSEWHERE} --workers=-1", "'--workers': -1 is not in the range"),
     (f"submit mnist {ELSEWHERE} --restart-policy=Sometimes", "'--restart-policy': 'Sometimes' is not one of"),
     (f"submit mnist {ELSEWHERE} --ttl=7", "'--ttl': '7' is not a duration such as 90s"),
@@ -329,6 +330,31 @@ def test_scale_keeps_the_letter_case_of_the_job(server: Server) -> None:
     assert server.run("scale", "mnist", "worker=4", "ps=2").output == "tfjob.kubeflow.org/mnist scaled\n"
     replicas = {"WORKER": {"replicas": 4}, "PS": {"replicas": 2}}
     assert json.loads(server.asked[1][3]) == {"spec": {"tfReplicaSpecs": replicas}}
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes", "is_warned"),
+    [
+        ({}, "worker=4", True),
+        ({}, "worker=2", False),
+        ({}, "evaluator=2", False),
+        ({"enableDynamicWorker": True}, "worker=4", False),
+        ({"enableDynamicWorker": True}, "ps=2", True),
+        ({"runPolicy": {"suspend": True}}, "worker=4", False),
+    ],
+)
+def test_scale_warns_that_running_replicas_keep_their_tf_config(
+    server: Server, given: dict[str, Any], sizes: str, is_warned: bool
+) -> None:
+    entries = {"Worker": ENTRY | {"replicas": 2}, "PS": ENTRY, "Evaluator": ENTRY}
+    body = job(
+        "mnist", "Running", spec={"tfReplicaSpecs": entries, **given}, status={"startTime": "2026-11-22T12:00:00Z"}
+    )
+    server.answers(f"{JOBS}/mnist", body)
+    told = "warning: running replicas keep the old sizes in TF_CONFIG; restart all with kubectl tfjob "
+    result = server.run("scale", "mnist", sizes)
+    assert result.stdout == "tfjob.kubeflow.org/mnist scaled\n"
+    assert (result.stderr.startswith(told), bool(result.stderr)) == (is_warned, is_warned)
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -3089,6 +3089,19 @@ def test_a_database_in_another_namespace_is_looked_for_there() -> None:
     assert "job-name=mnist" not in steps_of(world)
 
 
+@pytest.mark.parametrize("minutes", [2, 4])
+@pytest.mark.parametrize("by", ["condition", "attempt"])
+def test_the_permission_to_read_logs_is_not_missing_once_the_operator_found_a_stall(by: str, minutes: float) -> None:
+    """The age of the event, here three minutes, says nothing: the operator records it once."""
+    world = world_of("logs-unavailable")
+    if by == "condition":
+        world.status["conditions"].insert(1, condition("Stalled", "False", "TFJobRestarting", "is restarted", minutes))
+    else:
+        attempt = {"number": 0, "endTime": ago(minutes), "reason": "ProgressDeadlineExceeded"}
+        world.status["attemptHistory"] = [attempt]
+    assert ("logs-unavailable" not in ids_of(world)) is (minutes < 3)
+
+
 def test_a_hang_is_told_before_the_permission_that_the_operator_lacks_to_notice_it() -> None:
     world = world_of("logs-unavailable")
     for number in (0, 1):
@@ -4239,6 +4252,45 @@ def test_the_error_of_a_worker_that_was_deleted_after_the_success_of_worker_0_is
         "Succeeded with worker 0, while 1 other worker had not (mnist-worker-1: failed, exit code 1: KeyError: 'LR')"
     )
     assert title in [each.title for each in diagnose(world.evidence()).causes]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_worker_without_memory_at_the_success_of_worker_0_is_told_with_its_reason(is_deleted: bool) -> None:
+    """By its pod, else by the event."""
+    world = world_of("succeeded-without-others")
+    if is_deleted:
+        del world.pods[WORKER]
+        world.job_event("ExitedWithCode", f"Pod: team.{WORKER} exited with code 137: OOMKilled", type_="Normal")
+    else:
+        world.pods[WORKER]["status"]["phase"] = "Failed"
+        over = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": ago(11)}
+        world.container(WORKER).update(ready=False, state={"terminated": over})
+    titles = [each.title for each in diagnose(world.evidence()).causes]
+    told = "Succeeded with worker 0, while 1 other worker had not (mnist-worker-1: failed, exit code 137 (OOMKilled))"
+    assert told in titles
+
+
+def test_a_message_that_the_log_ends_with_is_quoted_once() -> None:
+    traceback = "Traceback (most recent call last):\n  main()\nKeyError: 'LR'"
+    world = Troubled()
+    world.exited(1, message=traceback, log=f"step 1\n{traceback}\n")
+    (cause,) = diagnose(world.evidence()).causes
+    assert "".join(cause.evidence).count("KeyError") == 1
+    assert cause.evidence[1].startswith("log of mnist-worker-1: step 1 / Traceback")
+    world.exited(1, message="the end", log=f"step 1\n{traceback}\n")
+    assert first_of(world).evidence[0].endswith(": the end")
+
+
+def test_an_extended_resource_has_a_command_that_shows_which_nodes_offer_it() -> None:
+    """The scheduler does not tell whether it is in use, or no node has it."""
+    world = Troubled()
+    world.unscheduled("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    step = first_of(world).to_do[0]
+    assert step.startswith("If every node shows <none>, no node offers nvidia.com/gpu: ")
+    assert step.endswith(r"'--output=custom-columns=NAME:.metadata.name,OFFERED:.status.allocatable.nvidia\.com/gpu'")
+    world = Troubled()
+    world.unscheduled("0/3 nodes are available: 3 Insufficient memory.")
+    assert "<none>" not in "".join(first_of(world).to_do)
 
 
 def test_what_a_kubelet_said_about_a_pod_that_is_gone_is_quoted_until_the_next_one_comes() -> None:

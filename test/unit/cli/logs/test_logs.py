@@ -120,6 +120,14 @@ def test_a_job_without_pods_is_told_with_the_reason(logs: Logs, condition: str, 
     assert says in logs().stderr
 
 
+def test_a_job_that_never_had_pods_is_not_said_to_have_lost_them(logs: Logs) -> None:
+    failed = {"type": "Failed", "status": "True", "reason": "InvalidTFJobSpec", "message": "is invalid"}
+    logs.cluster.job = job(status={"conditions": [failed]})
+    told = logs().stderr
+    assert told.startswith("error: mnist failed before its pods were created: see kubectl tfjob ")
+    assert " explain mnist " in told
+
+
 def test_at_a_limit_no_clean_up_policy_would_have_kept_the_logs(logs: Logs) -> None:
     """The operator deletes what still runs; only the condition has last lines."""
     failed = {"type": "Failed", "status": "True", "reason": "JobFailed"}

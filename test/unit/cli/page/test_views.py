@@ -63,6 +63,18 @@ def test_the_reason_of_a_job_has_the_message_of_most_of_its_pods_in_one_line_of_
     assert row(job("mnist", "Succeeded"), pod("mnist", "PS", status=ended(3)))["note"] == ""
 
 
+def test_a_worker_that_failed_before_the_success_of_its_job_did_not_succeed() -> None:
+    """The status counts all workers that were not over as succeeded; the page shows the same as `status` and `explain`."""
+    status = {"replicaStatuses": {"Worker": {"succeeded": 2}}, "finishedIndices": {"Worker": "0"}}
+    item = job("mnist", "Succeeded", spec=wanting(Worker=2), status=status)
+    (worker,) = row(item, pod("mnist", status=ended(0)), pod("mnist", "Worker", 1, status=ended(137)))["replicas"]
+    assert (worker["succeeded"], worker["failed"]) == (1, 1)
+    (worker,) = row(job("mnist", "Succeeded", spec=wanting(Worker=2), status=status | {"finishedIndices": {}}))[
+        "replicas"
+    ]
+    assert worker["succeeded"] == 2, "an operator that records no indices"
+
+
 def test_attempts_are_restarts_and_shown_with_what_ended_them_nodes_that_are_avoided_and_hours() -> None:
     """A delayed restart is the reason of a job whose pods have no other."""
     policy = {"maxRestarts": 3, "rules": [{"name": "badGpu", "action": "RestartAll"}]}

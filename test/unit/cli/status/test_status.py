@@ -253,6 +253,38 @@ def test_no_job_is_too_odd_to_be_shown(spec: dict[str, Any], status: dict[str, A
     assert render(standing(body, pod("mnist-worker-0")), NOW, lambda text, _: text, 80, ASCII)
 
 
+def test_the_end_of_a_long_message_is_shown_which_names_the_error() -> None:
+    traceback = "Traceback (most recent call last):\n" + "  File x, line 1, in y\n" * 12 + "ValueError: no data"
+    crashed = pod("mnist-worker-1", "Failed", containerStatuses=container(ended(1, message=traceback)))
+    message = f"TFJob mnist has failed. {'word ' * 300}ValueError: no data"
+    failed = {"type": "Failed", "status": "True", "reason": "TFJobFailed", "message": message}
+    lines = shown(job(status={"conditions": [failed]}), crashed)
+    assert sum("ValueError: no data" in line for line in lines) == 2
+    assert any(line.endswith(" ...") for line in lines)
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_a_progress_deadline_without_effect_is_shown_with_the_remedy(server: Server, is_granted: bool) -> None:
+    """Until the operator has found a stall, which takes the permission."""
+    body = job("mnist", "Running", spec={**SPEC, "runPolicy": {"progressDeadlineSeconds": 60}})
+    if is_granted:
+        stalled = {"type": "Stalled", "status": "False", "lastTransitionTime": "2026-11-22T12:04:00Z"}
+        body["status"]["conditions"].insert(0, stalled)
+    server.answers(f"{JOBS}/mnist", body)
+    server.answers(PODS, {"items": [], "metadata": {"resourceVersion": "9"}})
+    told = "progressDeadlineSeconds has no effect: forbidden; to grant this, apply manifests/addons/logs"
+    warning = {"reason": "LogsUnavailable", "message": told, "lastTimestamp": "2026-11-22T12:03:00Z"}
+    event = {
+        "metadata": {"name": "e", "namespace": "team", "uid": "u"},
+        "involvedObject": {"uid": "uid-mnist"},
+        **warning,
+    }
+    server.answers(EVENTS, {"items": [event], "metadata": {}})
+    shown_lines = " ".join(server.run("status", "mnist").output.split())
+    assert ("LogsUnavailable " in shown_lines, told in shown_lines) == (not is_granted, not is_granted)
+    assert sum("LogsUnavailable" in path for _, path, *_ in server.asked) == 1
+
+
 def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
     evil = pod("mnist-ps-0", "Failed", reason="\x1b[2J", message="\x1b]0;x\x07\nsecond")
     assert not any("\x1b" in line or "\n" in line for line in shown(job("mnist", "Running"), evil))

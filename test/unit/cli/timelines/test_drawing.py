@@ -95,6 +95,9 @@ def test_what_happened_is_listed_with_times_and_without_control_characters() -> 
     (first, *rest) = drawn(Timeline(start=at(0), happenings=happened))[4:]
     assert first == "12:00:03  mnist-worker-0  BackOff (x7): Back-off\\x1b[2J word"
     assert len(rest) == 3
+    assert rest[0].endswith(" ...")
+    ending = (Happening(at(3), "mnist", "TFJobFailed", f"has failed: {'word ' * 200}ValueError: no data"),)
+    assert drawn(Timeline(start=at(0), happenings=ending))[-1].endswith("ValueError: no data")
     (head, *_) = drawn(Timeline(start=at(-2 * 86_400), happenings=happened))
     assert head.startswith("mnist: started 11-20 12:00 UTC, running for 2d")
 
