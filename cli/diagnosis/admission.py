@@ -442,7 +442,9 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
                 return
     proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {duration(age_s)} after its start"
     stale = facts.evidence.stale_lease
-    if stale is not None:
+    if facts.peers:
+        yield Finding(NO_PODS, missing, (proof,))
+    elif stale is not None:
         line, since = operator.renewal(facts, stale)
         where = f"{stale.metadata.namespace}/{stale.metadata.name} was last renewed {since}"
         yield Finding(operator.UNSERVED, missing, (line, proof), {"lease": where})
