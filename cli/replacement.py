@@ -505,7 +505,7 @@ def unsupported(*scope: str) -> Iterator[str]:
         asked = kubectl("get", "tfjobs", *scope, "-o", f"go-template={_LISTED % condition}")
         yield if_read("jobs", asked, f"""[ -z "$jobs" ] || {{ printf '%s\\n' '{heading}' "$jobs"; left=yes; }}""")
     refused = unless_anyway("error: training-operator would not run these jobs as they are", way="back")
-    yield f'[ -z "$left" ] || {refused}'
+    yield f'[ -z "${{left-}}" ] || {refused}'
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
 
 

@@ -132,6 +132,7 @@ UNSERVED: Final = error(
     unless=(Group.OPERATOR,),
 )
 _MIGRATION: Final = "See how to continue a migration or to go back: kubectl tfjob migrate --plan"
+PEER_LOGS: Final = "Look for the job in its log: kubectl -n {operators} logs deployment/{deployment} --tail=500"
 TWO_OPERATORS: Final = error(
     "two-operators",
     "Two operators serve the job: tfjob-operator {own} and training-operator {peer}",
@@ -153,7 +154,7 @@ PEER_NOT_ACTING: Final = error(
     "training-operator-not-acting",
     "training-operator {peer} has not reconciled the job for {age}",
     "The job has no status a minute after its creation, training-operator runs, and tfjob-operator does not",
-    "Look for the job in its log: kubectl -n {operators} logs deployment/{deployment} --tail=500",
+    PEER_LOGS,
     "While namespaces are moved one by one, it may write only where it has a RoleBinding: kubectl -n {namespace} get "
     "rolebindings",
     "To create the RoleBinding, repeat the loop of step 2 of the plan; or move this namespace too, with the plan: "

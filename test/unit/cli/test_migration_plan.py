@@ -84,7 +84,7 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert unsupported.startswith("if jobs=$(kubectl get tfjobs --all-namespaces -o 'go-template={{range .items}}")
     assert "finishedIndices" in finished
     assert 'eq .type "Held"' in held
-    assert refused.startswith('[ -z "$left" ] || [ "${1-}" = anyway ] || ')
+    assert refused.startswith('[ -z "${left-}" ] || [ "${1-}" = anyway ] || ')
     assert "|| kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0; else" in stop
     assert "--selector=name=tf-job-operator" in wait
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"

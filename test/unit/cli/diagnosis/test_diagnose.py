@@ -113,6 +113,16 @@ def test_a_stopped_operator_is_not_to_be_started_beside_a_training_operator_that
     assert "delete pod mnist-worker-1" in str(first_of(world).to_do), "training-operator recreates it"
 
 
+def test_a_missing_pod_is_looked_for_in_the_log_of_the_operator_that_serves_the_job() -> None:
+    world = world_of("pods-missing")
+    world._beside()
+    cause = first_of(world)
+    assert (cause.id, cause.to_do[-1].partition(": ")[2]) == (
+        "pods-missing",
+        "kubectl -n kubeflow logs deployment/training-operator --tail=500",
+    )
+
+
 @pytest.mark.parametrize(
     ("spec", "ready", "state"),
     [
