@@ -38,6 +38,8 @@ from tfjob_operator.cli.model.pods import (
     running_since,
 )
 from tfjob_operator.cli.model.words import seconds_between
+from tfjob_operator.cli.operators import MOVED, ClusterState, TrainingOperator, may_write, read_deployment
+from tfjob_operator.cli.operators import SELECTOR as PEER
 from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.selection import selector_of
 from tfjob_operator.cli.session import Session
@@ -115,7 +117,9 @@ def collect(
         for volume in pod.spec.volumes or ()
         if volume.persistent_volume_claim is not None
     }
-    lease, stale_lease = reader.lease(now)
+    space = reader.space()
+    peers = reader.peers(space)
+    lease, stale_lease = reader.lease(now, beside=bool(peers))
     found_claims = reader.claims(sorted(claims))
     workload = reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None
     return Evidence(
@@ -134,10 +138,11 @@ def collect(
         limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
         claims=found_claims,
         storage_classes=reader.storage_classes(found_claims),
-        namespace=reader.one(objects.NAMESPACES, objects.Namespace, session.namespace, "the namespace"),
+        namespace=space,
         lease=lease,
         stale_lease=stale_lease,
         deployments=reader.deployments,
+        peers=peers,
         operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{facts.group_of(whole)}", "CRDs"),
         workload=workload,
@@ -157,12 +162,14 @@ def collect(
 def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
     """Return why no operator would recreate the pods of a job; "" if one would, or if that cannot be read."""
     reader = _EvidenceReader(session)
-    lease, _ = reader.lease(now)
+    peers = reader.peers(reader.space())
+    lease, _ = reader.lease(now, beside=bool(peers))
     evidence = Evidence(
         job=_job(msgspec.json.encode(job)),
         now=now,
         lease=lease,
         deployments=reader.deployments,
+        peers=peers,
         forbidden=sorted(reader.forbidden),
         absent=reader.absent,
     )
@@ -258,11 +265,39 @@ class _EvidenceReader:
                     return [each for raw in items if (each := _decoded(raw, objects.StorageClass)) is not None]
         return None
 
-    def lease(self, now: datetime) -> tuple[core.Lease | None, core.Lease | None]:
+    def space(self) -> objects.Namespace | None:
+        """Return the namespace."""
+        return self.one(objects.NAMESPACES, objects.Namespace, self._here, "the namespace")
+
+    def peers(self, space: objects.Namespace | None) -> list[TrainingOperator]:
+        """Return the Deployments of training-operator that can write jobs of the namespace while they run.
+
+        Without permission there are none: few users may read them, and only administrators can do something about them.
+        """
+        is_moved = space is not None and MOVED in (space.metadata.labels or {})
+        bindings = ResourceAttributes("list", objects.CLUSTER_ROLE_BINDINGS)
+        cluster = ClusterState(
+            self._unnoted(ResourceAttributes("list", core.DEPLOYMENTS), labelSelector=PEER),
+            None,
+            moved=[self._here] * is_moved,
+            bindings=self._unnoted(bindings) if is_moved else (),
+        )
+        peers = map(read_deployment, cluster.deployments or ())
+        return [peer for peer in peers if may_write(cluster, peer, self._here)]
+
+    def _unnoted(self, read: ResourceAttributes, **query: str) -> list[Mapping[str, Any]] | None:
+        """Return the objects of a list; None without permission, which is not reported."""
+        with suppress(ApiServerError):
+            if read.is_granted(self._granted):
+                items = _page(self._session.read(read.path, **query))["items"]
+                return [each for raw in items or () if (each := _decoded(raw, dict[str, Any])) is not None]
+        return None
+
+    def lease(self, now: datetime, *, beside: bool = False) -> tuple[core.Lease | None, core.Lease | None]:
         """Return the most recently renewed lease of an operator for this namespace, and a stale one.
 
         Deployments and pods of the operator are also read, unless the lease of this namespace, or the only lease, is renewed in
-        time. If there is no lease, this is recorded in `absent`.
+        time and no other operator is `beside` it. If there is no lease, this is recorded in `absent`.
         """
         here = self._here
         leases = self.all(core.LEASES, core.Lease, "leases", LEASE)
@@ -271,7 +306,7 @@ class _EvidenceReader:
         leases = leases or []
         renewed = [lease for lease in leases if is_renewed(lease, now)]
         own = [lease for lease in renewed if lease.metadata.namespace == here]
-        if own or (renewed and len(leases) == 1):
+        if not beside and (own or (renewed and len(leases) == 1)):
             return (own or renewed)[0], None
         self.deployments = (
             self.all(core.DEPLOYMENTS, objects.OperatorDeployment, "deployments", labelSelector=OPERATOR) or []

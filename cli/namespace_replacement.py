@@ -14,6 +14,7 @@ from typing import Any, Final
 from tfjob_operator.cli.model.facts import listed, mapping, text
 from tfjob_operator.cli.operators import (
     BINDINGS_RECORD,
+    MOVED,
     NAMESPACE,
     OURS,
     READER,
@@ -29,15 +30,15 @@ from tfjob_operator.cli.operators import (
 from tfjob_operator.cli.replacement import (
     CRD,
     GANG_ADDON,
-    GONE,
     HOW_TO_RUN,
-    MOVED,
     about_late_jobs,
+    about_rivalry,
     about_the_deployment,
     about_the_jobs,
     apply_and_wait,
     as_script,
     bind,
+    check_before,
     explain_seen,
     forget_bindings,
     has_gang,
@@ -53,6 +54,7 @@ from tfjob_operator.cli.replacement import (
 _EACH: Final = "EACH"
 """Stands for the variable of a loop, which must not be quoted. No namespace has such a name."""
 _VALUE: Final = "tfjob-operator"
+_FILE: Final = "install-namespaced.yaml"
 _READ: Final = ["get", "list", "watch"]
 _KINDS: Final = [
     *("configmaps", "events", "horizontalpodautoscalers", "podgroups", "pods", "rolebindings", "roles", "secrets"),
@@ -132,9 +134,9 @@ def namespace_plan(cluster: ClusterState, namespace: str) -> Iterator[str]:
     yield f"# Move the TFJobs of namespace {namespace} to tfjob-operator, while training-operator serves the other namespaces."
     yield "# Nothing was changed: review these steps, and run them in this order,"
     yield from HOW_TO_RUN
+    yield from about_rivalry(cluster)
     yield from about_the_jobs(cluster, "-n", namespace)
     yield from about_late_jobs(cluster)
-    yield GONE
     yield from about_the_deployment(cluster, operator)
     yield from _conflicts(cluster, namespace)
     yield from managed(
@@ -145,6 +147,7 @@ def namespace_plan(cluster: ClusterState, namespace: str) -> Iterator[str]:
         (f"the CRD {CRD}, and replaces it: fields that only tfjob-operator has are deleted", [cluster.crd or {}]),
     )
     there = (
+        check_before(cluster, operator, _FILE),
         _require_impersonation(operator),
         _mark(cluster, namespace),
         _limit(cluster, operator, namespace),
@@ -240,8 +243,8 @@ def _wait_until_denied(account: str, namespace: str) -> Iterator[str]:
 
 def _install(cluster: ClusterState, operator: TrainingOperator, namespace: str) -> Iterator[str]:
     file = f"tfjob-operator-{namespace}.yaml"
-    yield f"# 3. Install tfjob-operator in {namespace} with install-namespaced.yaml of its release: it serves no other."
-    yield f"sed 's/^\\( *namespace:\\) {NAMESPACE}$/\\1 {namespace}/' install-namespaced.yaml > {file}"
+    yield f"# 3. Install tfjob-operator in {namespace} with {_FILE} of its release: it serves no other."
+    yield f"sed 's/^\\( *namespace:\\) {NAMESPACE}$/\\1 {namespace}/' {_FILE} > {file}"
     yield from set_flags(
         cluster,
         operator,
@@ -254,7 +257,7 @@ def _install(cluster: ClusterState, operator: TrainingOperator, namespace: str) 
         account = f"--serviceaccount={namespace}:tf-job-operator"
         options = f"--clusterrole={role}", account, "--dry-run=client", "-o", "yaml"
         yield f"{kubectl('-n', namespace, 'create', 'rolebinding', role, *options)} | {kubectl('apply', '-f', '-')}"
-    yield from apply_and_wait(file, namespace)
+    yield from apply_and_wait(cluster, file, namespace)
 
 
 def _verify(namespace: str) -> Iterator[str]:

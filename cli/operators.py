@@ -15,6 +15,10 @@ TFJOB_ENTRY: Final = "validator.tfjob.training-operator.kubeflow.org"
 _WEBHOOK: Final = "validator.training-operator.kubeflow.org"
 _NAME: Final = "training-operator"
 NAMESPACE: Final = "kubeflow"
+SELECTOR: Final = "control-plane=kubeflow-training-operator"
+"""Selects the Deployment and the pods of training-operator."""
+MOVED: Final = "tfjob.kubeflow.org/operator"
+"""The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
 RECORD: Final = "tfjob.kubeflow.org/before-migration"
 """The annotation of training-operator's Deployment with its command, args and replicas when it served TFJobs."""
 BINDINGS_RECORD: Final = "tfjob.kubeflow.org/bindings-before-migration"
@@ -27,6 +31,7 @@ OWN_NAME: Final = "tfjob-operator"
 OURS: Final = f"{NAME_LABEL}={OWN_NAME}"
 """Selects all objects of an installation of this operator, and its pods."""
 SCHEME: Final = re.compile(r"--?enable-scheme(?:=(.*))?")
+ONE_ONLY: Final = "stop one of them, since both may restart the same pod and overwrite the status of the other"
 _ONE_NAMESPACE: Final = re.compile(r"--?namespace(?:=(.*))?")
 _GANG: Final = re.compile(r"--?gang-scheduler-name(?:=(.*))?")
 
@@ -77,6 +82,14 @@ class TrainingOperator(NamedTuple):
     command: list[str] | None
     args: list[str] | None
     account: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def ready(self) -> int:
+        """The number of its ready pods."""
+        return number(mapping(self.found.get("status")).get("readyReplicas"))
 
     @property
     def words(self) -> list[str]:
@@ -213,11 +226,31 @@ def is_served(cluster: ClusterState, namespace: str) -> bool:
     """Return True if this operator serves a namespace, and no training-operator can write there."""
     if not any(installation.serves(namespace) for installation in cluster.installed):
         return False
-    rivals = (operator for operator in map(read_deployment, cluster.deployments or ()) if operator.serves_tfjobs)
     return not any(
-        rival.only in {"", namespace} and (namespace not in cluster.moved or binding_objects(cluster, rival))
-        for rival in rivals
+        operator.serves_tfjobs and may_write(cluster, operator, namespace)
+        for operator in map(read_deployment, cluster.deployments or ())
     )
+
+
+def may_write(cluster: ClusterState, operator: TrainingOperator, namespace: str) -> bool:
+    """Return True if training-operator can write the jobs of a namespace while it runs.
+
+    In a moved namespace it has no permission, unless a ClusterRoleBinding exists that its plan has deleted.
+    """
+    return operator.only in {"", namespace} and (
+        namespace not in cluster.moved or bool(binding_objects(cluster, operator))
+    )
+
+
+def rivalry(cluster: ClusterState) -> str:
+    """Return which two operators serve the same jobs, as a sentence; "" if none do."""
+    for operator in map(read_deployment, cluster.deployments or ()):
+        for own in cluster.installed:
+            shared = own.served or operator.only
+            if operator.serves_tfjobs and own.serves(shared) and may_write(cluster, operator, shared):
+                where = f" of namespace {shared}" if shared else ""
+                return f"tfjob-operator {own} and training-operator {operator} both serve the TFJobs{where}: {ONE_ONLY}"
+    return ""
 
 
 def nothing_to_replace(cluster: ClusterState) -> bool:

@@ -28,12 +28,14 @@ from tfjob_operator.cli.migration import (
 from tfjob_operator.cli.model.facts import mapping
 from tfjob_operator.cli.operators import (
     BINDINGS_RECORD,
+    MOVED,
     NAME_LABEL,
     NAMESPACE,
     OURS,
     OWN_NAME,
     RECORD,
     SCHEME,
+    SELECTOR,
     TFJOB_ENTRY,
     ClusterState,
     TrainingOperator,
@@ -44,6 +46,7 @@ from tfjob_operator.cli.operators import (
     missing_webhooks,
     name_of,
     replaced_namespaces,
+    rivalry,
     subjects,
     training_operator,
     webhook_configs,
@@ -51,12 +54,10 @@ from tfjob_operator.cli.operators import (
 )
 
 HOW_TO_RUN: Final = (
-    "# line by line, or as a file: `sh FILE` runs steps 1 to 4 and ends at the first error, `sh FILE back` the way back.",
+    "# line by line, or as a file: `sh FILE` runs all steps and ends at the first error, `sh FILE back` runs the way back.",
 )
-GONE: Final = "# If a wait prints `no matching resources found`, the pods are gone already."
-SELECTOR: Final = "control-plane=kubeflow-training-operator"
-"""Selects the Deployment and the pods of training-operator."""
 CRD: Final = "tfjobs.kubeflow.org"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 OTHER_KINDS: Final = {
     "jaxjobs": "jaxjob",
     "mpijobs": "mpijob",
@@ -65,8 +66,6 @@ OTHER_KINDS: Final = {
     "xgboostjobs": "xgboostjob",
 }
 """The other resources of training-operator 1.9, with their names for --enable-scheme."""
-MOVED: Final = "tfjob.kubeflow.org/operator"
-"""The label of a namespace whose jobs this operator serves while training-operator serves those of others."""
 GANG_ADDON: Final = "manifests/addons/gang-scheduling"
 _OBJECTS: Final = "deployment,service,serviceaccount,role,rolebinding,networkpolicy,configmap"
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -81,6 +80,30 @@ _AT_THE_MOVE: Final = {
     BACKOFF_LIMIT.id: "fails at the move if it was restarted in place more often than backoffLimit.",
 }
 """What happens to a job as soon as this operator runs, by the ID of the difference."""
+_SURE: Final = (FAILS_AT_MOVE.id, DEADLINE_EXCEEDED.id, TTL_EXCEEDED.id)
+"""The differences by which a job surely ends at the move."""
+ANYWAY: Final = "anyway"
+"""The argument with which a plan continues although it ends or harms jobs."""
+_HARMED: Final = {
+    "Jobs with failurePolicy, network or tensorBoard, which training-operator ignores:": (
+        "{{if .spec.tensorBoard}}{{$is = true}}{{end}}{{with .spec.runPolicy}}{{if .failurePolicy}}{{$is = true}}{{end}}"
+        '{{with .network}}{{if eq . "shared"}}{{$is = true}}{{end}}{{end}}{{end}}'
+    ),
+    "Jobs with finished replicas, which run again if their pods are gone:": (
+        "{{with .status}}{{if .finishedIndices}}{{$is = true}}{{end}}{{end}}"
+    ),
+    "Jobs whose condition Held is True, which run on there, or FAIL if a replica has failed meanwhile:": (
+        '{{with .status}}{{range .conditions}}{{if and (eq .type "Held") (eq .status "True")}}{{$is = true}}{{end}}{{end}}'
+        "{{end}}"
+    ),
+}
+"""Jobs that training-operator does not run as they are: the part of a template that recognizes them, by the heading."""
+_LISTED: Final = (
+    "{{range .items}}{{$on := true}}{{$is := false}}{{with .status}}{{if .completionTime}}{{$on = false}}{{end}}{{end}}"
+    "{{with .spec.runPolicy}}{{if .suspend}}{{$on = false}}{{end}}{{end}}%s"
+    '{{if and $on $is}}{{.metadata.namespace}}/{{.metadata.name}}{{"\\n"}}{{end}}{{end}}'
+)
+"""The template that lists such jobs, unless they have finished or are suspended."""
 _FIRST_ARGUMENT: Final = "--monitoring-port=8443"
 """The first argument in the Deployment of this operator; others are inserted after it."""
 _GITOPS: Final = {
@@ -98,15 +121,21 @@ def plan(cluster: ClusterState) -> Iterator[str]:
     operator = training_operator(cluster)
     yield "# Replace training-operator by tfjob-operator. Nothing was changed: review these steps, and run them in this order,"
     yield from HOW_TO_RUN
+    yield from about_rivalry(cluster)
     yield from about_the_jobs(cluster, "-A")
     yield "# Going back with the CRD of training-operator deletes fields of all jobs for good: keep that of tfjob-operator."
-    yield GONE
     yield from about_the_deployment(cluster, operator)
     yield from _about_other_namespaces(cluster, operator)
     yield from _gitops(cluster, operator)
     webhooks = _webhooks(cluster)
     kept = _kept_kinds(cluster, operator)
-    there = _remove_webhook(webhooks), _stop(cluster, operator, kept), _install(cluster, operator), _verify()
+    there = (
+        check_before(cluster, operator, release_file(operator)),
+        _remove_webhook(webhooks),
+        _stop(cluster, operator, kept),
+        _install(cluster, operator),
+        _verify(),
+    )
     yield from as_script(there, _back(cluster, operator, webhooks, kept))
 
 
@@ -121,7 +150,38 @@ def as_script(there: Iterable[Iterable[str]], back: Iterable[str]) -> Iterator[s
         for step in steps:
             yield from ("", *step)
         yield ")"
-    yield from ("", '"${1:-move}"')
+    yield from ("", '"${1:-move}" "${2-}"')
+
+
+def check_before(cluster: ClusterState, operator: TrainingOperator, file: str) -> Iterator[str]:
+    """Yield the commands that end the script before its first change, if it would fail later or end jobs."""
+    yield "# Check before the first change that the file of step 3 is there."
+    for path in (file, *([f"{GANG_ADDON}/kustomization.yaml"] if has_gang(operator) else [])):
+        missing = f"error: {path} of the release is not in this directory: download it"
+        yield f"[ -r {path} ] || {{ echo '{missing}' >&2; false; }}"
+    lost = {id_: jobs for id_ in _SURE if (jobs := unserved(cluster, id_))}
+    if lost:
+        yield "# These jobs do not survive the move. Let them finish, or change them as --check says, and print the plan again."
+        names = [f"  {id_}: {namespace}/{name}" for id_, jobs in lost.items() for namespace, name in jobs[:_MOST_NAMED]]
+        reason = f"error: TFJobs would fail or be deleted at the move ({sum(map(len, lost.values()))}), such as:"
+        yield unless_anyway(reason, *names, way="move")
+
+
+def unless_anyway(*lines: str, way: str) -> str:
+    """Return the command that fails with these lines, and how to continue, unless the function has the argument `ANYWAY`."""
+    shown = shlex.join([*lines, f"To continue all the same: sh FILE {way} {ANYWAY}"])
+    return f"[ \"${{1-}}\" = {ANYWAY} ] || {{ printf '%s\\n' {shown} >&2; false; }}"
+
+
+def unserved(cluster: ClusterState, id_: str) -> list[tuple[str, str]]:
+    """Return the jobs with a difference that training-operator still serves."""
+    return [job for job in cluster.differences.get(id_, ()) if not is_served(cluster, job[0])]
+
+
+def about_rivalry(cluster: ClusterState) -> Iterator[str]:
+    """Yield a comment if two operators serve the same jobs now."""
+    if conflict := rivalry(cluster):
+        yield f"# {conflict}."
 
 
 def about_the_jobs(cluster: ClusterState, *scope: str) -> Iterator[str]:
@@ -136,7 +196,7 @@ def about_the_jobs(cluster: ClusterState, *scope: str) -> Iterator[str]:
         changes = f"{check} lists what changes for them."
     yield f"# {cluster.jobs} unfinished TFJob{'s' * (cluster.jobs != 1)}: {changes}"
     for id_, what in _AT_THE_MOVE.items():
-        if concerned := [job for job in cluster.differences.get(id_, ()) if not is_served(cluster, job[0])]:
+        if concerned := unserved(cluster, id_):
             yield f"# {len(concerned)} TFJob{'s' * (len(concerned) != 1)} under {id_}: each {what}"
             yield from _named(id_, [f"{each}/{name}" for each, name in concerned], check)
     if on_hold := cluster.differences.get(INVALID.id, ()):
@@ -325,14 +385,21 @@ def _kept_by_flags(cluster: ClusterState) -> list[Difference]:
 
 
 def _install(cluster: ClusterState, operator: TrainingOperator) -> Iterator[str]:
-    # The file without a namespace object: deleting the other one would delete everything in the namespace.
-    file = "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
+    file = release_file(operator)
     yield f"# 3. Install tfjob-operator with {file} of its release. Do not delete the CRD: that would delete all jobs."
     yield from set_flags(cluster, operator, file, cluster.installed)
     yield from _remove_installations(cluster)
     if has_gang(operator):
         yield kubectl("apply", "-k", GANG_ADDON)
-    yield from apply_and_wait(file, NAMESPACE)
+    yield from apply_and_wait(cluster, file, NAMESPACE)
+
+
+def release_file(operator: TrainingOperator) -> str:
+    """Return the file of the release that is applied.
+
+    The one without a namespace object, if there is a choice: deleting the other one would delete everything in the namespace.
+    """
+    return "install-kubeflow.yaml" if operator.namespace == NAMESPACE else "install.yaml"
 
 
 def _remove_installations(cluster: ClusterState) -> Iterator[str]:
@@ -405,8 +472,11 @@ def set_flags(
         yield f"#    No flag keeps the behavior of these; see --check: {', '.join(rest)}"
 
 
-def apply_and_wait(file: str, namespace: str) -> Iterator[str]:
+def apply_and_wait(cluster: ClusterState, file: str, namespace: str) -> Iterator[str]:
     """Yield the commands that install this operator from a file, and wait until it is ready."""
+    if cluster.crd is None or LAST_APPLIED in mapping(mapping(cluster.crd.get("metadata")).get("annotations")):
+        yield "#    The CRD was applied client-side: with this annotation, it would be too long."
+        yield kubectl("annotate", "crd", CRD, f"{LAST_APPLIED}-")
     yield kubectl("apply", "--server-side", "--force-conflicts", "-f", file)
     yield kubectl("-n", namespace, "rollout", "status", "deployment/tf-job-operator", "--timeout=3m")
 
@@ -425,24 +495,17 @@ def _verify() -> Iterator[str]:
 
 
 def unsupported(*scope: str) -> Iterator[str]:
-    """Yield the command that lists the jobs which training-operator does not run as they are."""
+    """Yield the commands that list the jobs which training-operator does not run as they are, and end the script if any is."""
     yield "# The way back. Keep the CRD of tfjob-operator: if that of training-operator is applied, failurePolicy, network,"
     yield "# tensorBoard and policies in spec are deleted from all jobs for good. Apply its manifests without the CRD."
-    yield "# Back 1: These jobs use what training-operator does not support. Suspend them, or let them finish."
-    yield "#     In the unfinished jobs of the second list, finished replicas run again if their pods are gone."
-    conditions = (".runPolicy.failurePolicy", '.runPolicy.network=="shared"', ".tensorBoard")
-    name = '{.metadata.namespace}/{.metadata.name}{"\\n"}'
-    for fields in ([f".spec{condition}" for condition in conditions], [".status.finishedIndices"]):
-        path = "".join(f"{{range .items[?(@{field})]}}{name}{{end}}" for field in fields)
-        yield kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
-    yield "#     The condition Held of these is True. If a replica has failed meanwhile, the job FAILS when training-operator"
-    yield "#     starts; its running pods continue unless the job sets cleanPodPolicy. What to correct before:"
-    yield f"#     {kubectl('tfjob', 'explain', 'NAME')}"
-    states = '{.status.conditions[?(@.type=="Held")].status} {.status.completionTime}'
-    name = "{.metadata.namespace}/{.metadata.name}"
-    path = f'{{range .items[*]}}{name} {states}{{"\\n"}}{{end}}'
-    asked = kubectl("get", "tfjobs", *scope, "-o", f"jsonpath={path}")
-    yield if_read("states", asked, """echo "$states" | sed -n 's/ True $//p'""")
+    yield "# Back 1: List the unfinished jobs that training-operator does not run as they are. Suspend them, correct those on"
+    yield f"#     hold ({kubectl('tfjob', 'explain', 'NAME')}), or let them finish. A script ends here while any is left."
+    yield "left="
+    for heading, condition in _HARMED.items():
+        asked = kubectl("get", "tfjobs", *scope, "-o", f"go-template={_LISTED % condition}")
+        yield if_read("jobs", asked, f"""[ -z "$jobs" ] || {{ printf '%s\\n' '{heading}' "$jobs"; left=yes; }}""")
+    refused = unless_anyway("error: training-operator would not run these jobs as they are", way="back")
+    yield f'[ -z "${{left-}}" ] || {refused}'
     yield "#     Pods of other jobs stay when the job finishes, unless the job sets cleanPodPolicy."
 
 
@@ -511,11 +574,12 @@ def _wait_until_terminated(namespace: str, selector: str) -> str:
 
 
 def wait_until_gone(namespace: str, selector: str) -> str:
-    """Return the command that waits until no pod has these labels. kubectl 1.20 fails if there is none from the start."""
+    """Return the command that waits until no pod has these labels. kubectl 1.20 fails if there is none to wait for."""
     chosen = f"--selector={selector}"
     wait = kubectl("-n", namespace, "wait", "pod", "--for=delete", chosen, "--timeout=3m")
     asked = kubectl("-n", namespace, "get", "pod", chosen, "-o", "name")
-    return f'{wait} || [ "$({asked} && echo none)" = none ]'
+    none = f'[ "$({asked} && echo none)" = none ]'
+    return f"{none} || {wait} || {none}"
 
 
 def if_read(variable: str, asked: str, command: str) -> str:

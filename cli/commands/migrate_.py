@@ -81,7 +81,7 @@ def command(*, target: Target, what: str | None, everywhere: bool, output: str |
 
 def _check_now(session: Session, namespace: str | None) -> list[CheckedJob]:
     """Check the jobs with what may be read about the operators. Most users may not read Deployments."""
-    from tfjob_operator.cli.operators import ClusterState, has_gang_scheduling, is_served
+    from tfjob_operator.cli.operators import ClusterState, has_gang_scheduling, is_served, rivalry
 
     cluster = ClusterState(_deployments(session), _read_list(session, _WEBHOOKS))
 
@@ -97,7 +97,10 @@ def _check_now(session: Session, namespace: str | None) -> list[CheckedJob]:
             )
             return None
         bindings = _read_list(session, _BINDINGS) if moved else ()
-        return cluster._replace(installed=installed, moved=moved, bindings=bindings)
+        known = cluster._replace(installed=installed, moved=moved, bindings=bindings)
+        if conflict := rivalry(known):
+            warn(conflict)
+        return known
 
     def serves(namespace: str) -> bool:
         known = operators()
@@ -182,8 +185,14 @@ def _plan(session: Session, namespace: str | None) -> Iterator[str]:
     """Return the lines of the plan for this cluster, or for one of its namespaces. Raises CliError."""
     from tfjob_operator.cli.migration import DIFFERENCES
     from tfjob_operator.cli.namespace_replacement import namespace_plan, refusal
-    from tfjob_operator.cli.operators import ClusterState, has_gang_scheduling, needs_bindings, nothing_to_replace
-    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, SELECTOR, plan
+    from tfjob_operator.cli.operators import (
+        SELECTOR,
+        ClusterState,
+        has_gang_scheduling,
+        needs_bindings,
+        nothing_to_replace,
+    )
+    from tfjob_operator.cli.replacement import CRD, OTHER_KINDS, plan
 
     cluster = ClusterState(
         _deployments(session), _read_list(session, _WEBHOOKS), crd=session.get_if_allowed(f"{_CRDS}/{CRD}")
@@ -264,7 +273,7 @@ def _require_namespace(session: Session, namespace: str) -> None:
 
 
 def _deployments(session: Session) -> Sequence[Mapping[str, Any]] | None:
-    from tfjob_operator.cli.replacement import SELECTOR
+    from tfjob_operator.cli.operators import SELECTOR
 
     return _read_list(session, _DEPLOYMENTS, labelSelector=SELECTOR)
 
@@ -279,7 +288,7 @@ def _installed(session: Session) -> Sequence[Installation] | None:
 
 def _moved(session: Session) -> list[str] | None:
     """Return the namespaces that were moved before, None without permission."""
-    from tfjob_operator.cli.replacement import MOVED
+    from tfjob_operator.cli.operators import MOVED
 
     found = _read_list(session, _NAMESPACES, labelSelector=MOVED)
     return None if found is None else sorted(each["metadata"]["name"] for each in found)

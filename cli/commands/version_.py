@@ -15,8 +15,9 @@ from tfjob_operator.cli.options import print_value, target_options
 from tfjob_operator.cli.printing import echo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from tfjob_operator.cli.operators import TrainingOperator
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
 
@@ -24,7 +25,9 @@ UNKNOWN: Final = "unknown (no permission)"
 LEASE: Final = "tf-operator"
 """The name of the operator's Lease, in any namespace."""
 BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/tf-job-operator"
-PEER_BINDING: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/training-operator"
+BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+PEER_BINDING: Final = f"{BINDINGS}/training-operator"
+NAMESPACES: Final = "/api/v1/namespaces"
 
 
 @click.command("version")
@@ -44,7 +47,9 @@ def command(target: Target, client: bool, output: str | None) -> None:  # noqa: 
     found: dict[str, Any] = {"kubectl-tfjob": version("tfjob-operator")}
     if not client:
         with target.session() as session:
-            found |= _of_cluster(session)
+            in_cluster = _of_cluster(session)
+        first = {"warning": in_cluster.pop("warning")} if "warning" in in_cluster else {}
+        found = first | found | in_cluster
     if output is not None:
         print_value(found, output)
         return
@@ -61,28 +66,64 @@ def _of_cluster(session: Session) -> dict[str, Any]:
         listed = (served or {}).get("versions")
         found_here = listed if isinstance(listed, list) else ()
         versions = [str(each.get("version")) for each in found_here if isinstance(each, dict)]
+        versions = [each for each in versions if _serves_tfjobs(session, group, each)]
         if versions or group == "kubeflow.org":
             found[group] = versions or (UNKNOWN if served is None else "not served: the CRD is not installed")
     found["operator"] = _operator(session)
-    if others := [*_training_operators(session)]:
-        found["training-operator"] = "; ".join(others)
+    if peers := _peers(session):
+        found["training-operator"] = "; ".join(_training_operators(session, peers))
+        if conflict := _rivalry(session, peers):
+            return {"warning": conflict} | found
     return found
 
 
-def _training_operators(session: Session) -> Iterator[str]:
-    """Yield the images of the Deployments of training-operator, which this operator replaces."""
-    from tfjob_operator.cli.model.facts import mapping, number
-    from tfjob_operator.cli.operators import read_deployment
-    from tfjob_operator.cli.replacement import SELECTOR
+def _serves_tfjobs(session: Session, group: str, version: str) -> bool:
+    """Return False for a version that has only jobs of other kinds, such as PyTorchJobs."""
+    served = session.get_if_allowed(f"/apis/{group}/{version}")
+    resources = served.get("resources") if served is not None else None
+    return not isinstance(resources, list) or any(
+        isinstance(each, dict) and each.get("name") == "tfjobs" for each in resources
+    )
 
-    deployments = _listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR)
-    proven = _proven(session, PEER_BINDING) if deployments else set()
-    for operator in map(read_deployment, deployments or ()):
-        ready = number(mapping(operator.found.get("status")).get("readyReplicas"))
+
+def _peers(session: Session) -> list[TrainingOperator]:
+    """Return the Deployments of training-operator, which this operator replaces."""
+    from tfjob_operator.cli.operators import SELECTOR, read_deployment
+
+    return [*map(read_deployment, _listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR) or ())]
+
+
+def _rivalry(session: Session, peers: Sequence[TrainingOperator]) -> str:
+    """Return which two operators serve the same jobs, "" if none do. What only claims to be an operator does not count."""
+    from tfjob_operator.cli.installations import SELECTOR, installations
+    from tfjob_operator.cli.model.facts import listed
+    from tfjob_operator.cli.operators import MOVED, ClusterState, binding_objects, rivalry
+
+    def read(path: str) -> Sequence[Mapping[str, Any]] | None:
+        found = session.get_if_allowed(path)
+        return None if found is None else listed(found.get("items"))
+
+    own = installations(_listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR) or ())
+    bindings, namespaces = read(BINDINGS), read(NAMESPACES) or ()
+    moved = [meta["name"] for each in namespaces if MOVED in ((meta := each["metadata"]).get("labels") or {})]
+    proven = _proven(session, BINDING)
+    cluster = ClusterState(None, None, moved=moved, bindings=bindings)
+    return rivalry(
+        cluster._replace(
+            deployments=[peer.found for peer in peers if bindings is None or moved or binding_objects(cluster, peer)],
+            installed=[each for each in own if bindings is None or each.namespace in proven | {each.served}],
+        )
+    )
+
+
+def _training_operators(session: Session, peers: Sequence[TrainingOperator]) -> Iterator[str]:
+    """Yield the images of training-operators."""
+    proven = _proven(session, PEER_BINDING)
+    for operator in peers:
         more = "" if operator.may_serve_tfjobs else ", does not serve TFJobs"
         more += f", serves {_word(operator.only)} only" if operator.only else ""
         claim = _claim(operator.namespace, proven, "training-operator")
-        where = f"{claim}Deployment {operator.namespace}/{operator.name}, {ready} of {operator.replicas} ready{more}"
+        where = f"{claim}Deployment {operator}, {operator.ready} of {operator.replicas} ready{more}"
         yield f"{_word(operator.image) if operator.image else 'unknown image'} ({where})"
 
 

@@ -442,7 +442,12 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
                 return
     proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {duration(age_s)} after its start"
     stale = facts.evidence.stale_lease
-    if stale is not None:
+    if facts.peers:
+        peer = facts.peers[0]
+        named = {"operators": peer.namespace, "deployment": peer.name}
+        logs = operator.PEER_LOGS.replace("its log", "the log of training-operator")
+        yield Finding(replace(NO_PODS, to_do=(DESCRIBE_JOB, logs)), missing, (proof,), named)
+    elif stale is not None:
         line, since = operator.renewal(facts, stale)
         where = f"{stale.metadata.namespace}/{stale.metadata.name} was last renewed {since}"
         yield Finding(operator.UNSERVED, missing, (line, proof), {"lease": where})

@@ -33,6 +33,7 @@ from tfjob_operator.cli.model.pods import has_started
 from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
 from tfjob_operator.cli.model.snapshot import JobSnapshot, snapshot_of
 from tfjob_operator.cli.model.words import event_line, seconds_between
+from tfjob_operator.cli.operators import TrainingOperator
 
 
 class LastLine(NamedTuple):
@@ -79,7 +80,8 @@ class Evidence:
     `body` is the job as it was read; if it is None, what `job` or `alpha` has of it counts. `place` is that of the Workload in
     its queue, if Kueue serves it.
     `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
-    the operator; they are read if no holder still renews a lease for the namespace.
+    the operator; they are read if no holder still renews a lease for the namespace, or if there are `peers`: the Deployments of
+    training-operator that can write the job while they run.
     """
 
     job: TFJob
@@ -101,6 +103,7 @@ class Evidence:
     lease: Lease | None = None
     stale_lease: Lease | None = None
     deployments: Sequence[objects.OperatorDeployment] = ()
+    peers: Sequence[TrainingOperator] = ()
     operator_pods: Sequence[PodDetails] = ()
     crd: objects.Crd | None = None
     workload: objects.Workload | None = None
@@ -228,6 +231,11 @@ class Facts:
     def _order(self, pod: PodDetails) -> tuple[float, str]:
         age_s = self.age_s(pod.metadata.creation_timestamp)
         return (-age_s if age_s is not None else 0.0, pod.metadata.uid)
+
+    @property
+    def peers(self) -> list[TrainingOperator]:
+        """The training-operators that serve the job."""
+        return [peer for peer in self.evidence.peers if peer.serves_tfjobs]
 
     @property
     def suspended(self) -> bool:

@@ -16,9 +16,10 @@ from tfjob_operator.cli.diagnosis.facts import Facts, latest
 from tfjob_operator.cli.diagnosis.rows import of_event, of_job, of_pod
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten
 from tfjob_operator.cli.durations import duration
-from tfjob_operator.cli.model.objects import OperatorDeployment
+from tfjob_operator.cli.model.objects import CrdValidation, OperatorDeployment
 from tfjob_operator.cli.model.pods import statuses
 from tfjob_operator.cli.model.words import ago, quote, safe_name, seconds_between
+from tfjob_operator.cli.operators import TrainingOperator
 
 _PODS: Final = "kubectl -n {operators} get pods --selector=name=tf-job-operator"
 _LOGS: Final = "kubectl -n {operators} logs --selector=name=tf-job-operator --ignore-errors --prefix --tail=50"
@@ -130,6 +131,35 @@ UNSERVED: Final = error(
     _SERVE,
     unless=(Group.OPERATOR,),
 )
+_MIGRATION: Final = "See how to continue a migration or to go back: kubectl tfjob migrate --plan"
+PEER_LOGS: Final = "Look for the job in its log: kubectl -n {operators} logs deployment/{deployment} --tail=500"
+TWO_OPERATORS: Final = error(
+    "two-operators",
+    "Two operators serve the job: tfjob-operator {own} and training-operator {peer}",
+    "A Deployment of each has replicas, serves the namespace and may write there",
+    "Stop one of them, since both may restart the same pod and overwrite the status of the other, "
+    "or ask your cluster administrator to do so",
+    "Stop training-operator, or limit it to other namespaces, with the steps of: kubectl tfjob migrate --plan",
+    "Or stop tfjob-operator: kubectl -n {operators} scale deployment {deployment} --replicas=0",
+)
+PEER_STOPPED: Final = error(
+    "training-operator-not-running",
+    "No operator runs the job: training-operator {peer} {state}, and tfjob-operator does not run",
+    "A Deployment of training-operator exists, has no ready pod or does not serve TFJobs, and no Deployment of "
+    "tfjob-operator serves the namespace",
+    "Ask your cluster administrator to finish a migration, or to start training-operator",
+    _MIGRATION,
+)
+PEER_NOT_ACTING: Final = error(
+    "training-operator-not-acting",
+    "training-operator {peer} has not reconciled the job for {age}",
+    "The job has no status a minute after its creation, training-operator runs, and tfjob-operator does not",
+    PEER_LOGS,
+    "While namespaces are moved one by one, it may write only where it has a RoleBinding: kubectl -n {namespace} get "
+    "rolebindings",
+    "To create the RoleBinding, repeat the loop of step 2 of the plan; or move this namespace too, with the plan: "
+    "kubectl tfjob migrate --plan --namespace={namespace}",
+)
 NOT_YET: Final = warning(
     "not-reconciled-yet",
     "No operator has reconciled the job yet ({age} after its creation)",
@@ -149,12 +179,18 @@ END_UNSEEN: Final = error(
     "kubectl get pods --all-namespaces --selector=name=tf-job-operator",
     "Ask your cluster administrator whether the operator runs; the job continues when it does",
 )
+_APPLY_CRD: Final = (
+    (
+        "Ask your cluster administrator to apply the CRD of the operator's version, without the mark of a client-side apply: "
+        "kubectl annotate crd tfjobs.kubeflow.org kubectl.kubernetes.io/last-applied-configuration-"
+    ),
+    "Then: kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml",
+)
 CRD_OLD: Final = warning(
     "crd-old",
     "Status fields are pruned: the installed CRD is outdated or belongs to another operator",
     "The CRD lacks fields that the operator writes; successes and restarts may be lost",
-    "Ask your cluster administrator to apply the CRD of the operator's version: "
-    "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml",
+    *_APPLY_CRD,
 )
 _RETRIED: Final = (
     "The operator retries every 15 seconds. Until then running pods continue, and no pod is created or deleted"
@@ -187,8 +223,7 @@ STATUS_INVALID: Final = error(
     "status-invalid",
     "The installed CRD rejects the status of the job: {words}",
     "The event StatusRefused, with error 422: the CRD belongs to another operator, or was edited",
-    "Ask your cluster administrator to apply the CRD of the operator's version: "
-    "kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml",
+    *_APPLY_CRD,
     _RETRIED,
 )
 STATUS_REFUSED: Final = error(
@@ -200,10 +235,15 @@ STATUS_REFUSED: Final = error(
 )
 STOPPED: Final = frozenset(
     problem.id
-    for problem in (NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED)
+    for problem in (
+        *(NOT_RUNNING, NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, NOT_ACTING, NOT_SERVED, UNSERVED),
+        *(PEER_STOPPED, PEER_NOT_ACTING),
+    )
 )
 """While one of these lasts, deleted pods are not recreated."""
-SURELY_STOPPED: Final = frozenset(problem.id for problem in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING))
+SURELY_STOPPED: Final = frozenset(
+    problem.id for problem in (NOT_READY, SCALED_TO_ZERO, ELSEWHERE, MISSING, PEER_STOPPED)
+)
 """The problems that Deployments prove; the others also depend on the local clock."""
 
 SOON_S: Final = 10.0
@@ -243,7 +283,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     if facts.spec.managed_by not in MANAGED_BY_US:
         yield _elsewhere_managed(facts)
     elif not facts.finished or facts.ending is not None:
-        yield from _asleep(facts)
+        yield from _beside(facts) if evidence.peers else _asleep(facts)
     yield from _crd(facts)
     if not facts.finished or facts.ending is not None:
         yield from _refused(facts)
@@ -299,9 +339,49 @@ def renewal(facts: Facts, lease: Lease) -> tuple[str, str]:
     return f"lease {lease.metadata.namespace}/{lease.metadata.name}: {holder}, renewed {since}", since
 
 
+def _beside(facts: Facts) -> Iterator[Finding]:
+    """Yield problems of the two operators in a cluster with a training-operator."""
+    running, age_s = facts.peers, facts.age_s(facts.evidence.created_at)
+    serving = [each for each in facts.evidence.deployments if each.served in {"", facts.namespace}]
+    own = [each for each in serving if each.spec.replicas]
+    seen = [_shown(peer) for peer in facts.evidence.peers]
+    if running and own:
+        meta = own[0].metadata
+        others = [f"{_named(each)}: {each.status.ready_replicas} of {each.spec.replicas} pods ready" for each in own]
+        values = {"own": f"{meta.namespace}/{meta.name}", "peer": str(running[0])}
+        values |= {"operators": meta.namespace, "deployment": meta.name}
+        yield of_job(facts, TWO_OPERATORS, **values).seen_in(*others, *seen)
+    if own:
+        yield from _asleep(facts)
+    elif any(peer.ready for peer in running):
+        if _is_new(facts) and age_s is not None and age_s > LATE_S:
+            values = {"peer": str(running[0]), "age": duration(age_s)}
+            values |= {"operators": running[0].namespace, "deployment": running[0].name}
+            yield of_job(facts, PEER_NOT_ACTING, **values).seen_in(
+                f"job: created {values['age']} ago, no status", *seen
+            )
+    elif running or not serving:
+        peer = [*running, *facts.evidence.peers][0]
+        state = "does not serve TFJobs" if peer.replicas else "has 0 replicas"
+        state = f"has 0 of {peer.replicas} pods ready" if peer.serves_tfjobs else state
+        yield of_job(facts, PEER_STOPPED, peer=str(peer), state=state).seen_in(*seen)
+    else:
+        yield from _asleep(facts)
+
+
+def _shown(peer: TrainingOperator) -> str:
+    kinds = "" if peer.may_serve_tfjobs else f", --enable-scheme is {safe_name(', '.join(peer.schemes))}"
+    return f"deployment {peer.namespace}/{safe_name(peer.name)}: {peer.ready} of {peer.replicas} pods ready{kinds}"
+
+
+def _is_new(facts: Facts) -> bool:
+    """Return True if no operator has written a status."""
+    return not facts.job.status.conditions and not facts.job.status.phase
+
+
 def _asleep(facts: Facts) -> Iterator[Finding]:
     evidence, status, age_s = facts.evidence, facts.job.status, facts.age_s(facts.evidence.created_at)
-    lease, is_new = evidence.lease, not facts.job.status.conditions and not facts.job.status.phase
+    lease, is_new = evidence.lease, _is_new(facts)
     is_absent = is_new and facts.is_absent("Lease", "tf-operator")
     is_down, has_all = lease is None or not is_renewed(lease, facts.now), "deployments" not in evidence.forbidden
     serving = [deployment for deployment in evidence.deployments if deployment.served in {"", facts.namespace}]
@@ -380,21 +460,28 @@ def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Findi
 
 
 def _crd(facts: Facts) -> Iterator[Finding]:
-    events = latest(facts.job_events(EventReason.STATUS_FIELDS_PRUNED))
-    proofs = [facts.line(event) for event in events]
+    """Yield that status fields are lost: the CRD decides, or without permission to read it, an event."""
     evidence = facts.evidence
     # Beside training-operator, its CRD has all the fields that are written: `observedGeneration` is not among them.
     is_ours = facts.job.status.observed_generation or evidence.lease is not None or evidence.deployments
-    crd = evidence.crd if is_ours else None
-    for version in (crd.spec.versions or ()) if crd is not None else ():
-        schema = version.schema.open_api_v3_schema if version.schema is not None else None
-        status = (schema.properties or {}).get("status") if schema is not None else None
-        fields = status.get("properties") if isinstance(status, dict) else None
-        if version.name == "v1" and not (
-            isinstance(status, dict) and status.get("x-kubernetes-preserve-unknown-fields")
-        ):
-            lost = [name for name in _WRITTEN if not (isinstance(fields, dict) and name in fields)]
-            if lost:
-                proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 lacks status.{', status.'.join(lost)}")
+    versions = (evidence.crd.spec.versions or ()) if evidence.crd is not None else ()
+    schemas = [version.schema for version in versions if version.name == "v1"]
+    lost = [name for schema in schemas for name in _lost(schema)]
+    proofs = [facts.line(event) for event in latest(facts.job_events(EventReason.STATUS_FIELDS_PRUNED))]
+    if schemas and not lost:
+        return
+    if lost and is_ours:
+        proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 lacks status.{', status.'.join(lost)}")
     if proofs:
         yield of_job(facts, CRD_OLD).seen_in(*proofs)
+
+
+def _lost(validation: CrdValidation | None) -> list[str]:
+    """Return the status fields that a schema lacks."""
+    schema = validation.open_api_v3_schema if validation is not None else None
+    status = (schema.properties or {}).get("status") if schema is not None else None
+    if not isinstance(status, dict):
+        return [*_WRITTEN]
+    fields = status.get("properties")
+    is_open = status.get("x-kubernetes-preserve-unknown-fields")
+    return [] if is_open else [name for name in _WRITTEN if not (isinstance(fields, dict) and name in fields)]

@@ -7,7 +7,8 @@ resourceVersion from our own leadership term and an empty status needs no confir
 status before anything else, and no other process has been active since.
 
 API servers prune status fields that the CRD lacks because it is outdated or belongs to another operator. The pruned fields
-are then restored in the view (`PrunedStatus`); otherwise each sync would find the status incomplete and write it again.
+are then restored in the view (`PrunedStatus`); otherwise each sync would find the status incomplete and write it again. They
+are written again when the CRD is repaired.
 
 Invariants:
 
@@ -31,7 +32,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -39,7 +40,7 @@ import structlog
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.meta import OWNER_INDEX, PartialObjectMetadata, owner_uid_key, version_number
+from tfjob_operator.api.meta import OWNER_INDEX, PartialObjectMetadata, meta_key, owner_uid_key, version_number
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
@@ -51,6 +52,7 @@ from tfjob_operator.controller.jobs.blocked import BlockedChildren
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX, Pod, Service
 from tfjob_operator.controller.jobs.draft import JobEvent
 from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.handlers import Feed
 from tfjob_operator.controller.jobs.pending import PendingStatus
 from tfjob_operator.controller.jobs.writes import JobEvents
 from tfjob_operator.controller.tfjob.apply.creator import POD
@@ -68,8 +70,15 @@ from tfjob_operator.controller.tfjob.plan.types import DEFAULTS, Defaults, PlanI
 from tfjob_operator.workqueue import Clock
 
 log = structlog.get_logger(__name__)
+PROBE_S: Final = 60.0
+"""How often a status whose fields were pruned is written again: one job costs one write a minute."""
 LOGGED_AGAIN_S: Final = 3600.0
 """How long after the end of a job a new operator process logs it again."""
+
+
+class _Pruned(NamedTuple):
+    key: str
+    fields: dict[str, Any]
 
 
 class LeadershipTerm:
@@ -104,14 +113,19 @@ class LeadershipTerm:
 
 
 class PrunedStatus:
-    """Stores, by job, the status fields pruned by the server.
+    """Stores, by job, the status fields pruned by the server, and writes them again when it stores them.
 
-    If the stored fields are lost, each status is written once more.
+    No event tells of a repaired CRD: the status of one job is written again each minute and, once its fields are stored, those
+    of all others. If the stored fields are lost, each status is written once more.
     """
 
-    def __init__(self, events: JobEvents) -> None:
+    def __init__(self, events: JobEvents, feed: Feed, clock: Clock) -> None:
         self._events = events
-        self._sent: dict[str, dict[str, Any]] = {}
+        self._feed = feed
+        self._clock = clock
+        self._sent: dict[str, _Pruned] = {}
+        self._due = set[str]()
+        self._probe_at = math.inf
         self._logged = False
 
     def compare(self, job: TFJob, sent: JobStatus, kept: JobStatus) -> None:
@@ -120,29 +134,59 @@ class PrunedStatus:
         pruned = {
             name: getattr(sent, name) for name in sent.__struct_fields__ if getattr(sent, name) != getattr(kept, name)
         }
+        before = self._sent.pop(uid, None)
+        was_queued = uid in self._due
+        self._due.discard(uid)
         if not pruned:
-            self._sent.pop(uid, None)
+            lost = {} if before is None or was_queued else before.fields
+            if any(getattr(sent, name) == value for name, value in lost.items()):
+                self._write_all()
             return
         fields = _json_names(pruned)
         if not self._logged:
             self._logged = True
             log.error("status_fields_pruned", fields=fields, remedy=REMEDY)
-        if uid not in self._sent:
+        if before is None:
             why = "the installed CRD is outdated or belongs to another operator"
             message = f"Status fields {', '.join(fields)} were pruned: {why}"
             self._events.post(job.metadata, JobEvent(EventType.WARNING, EventReason.STATUS_FIELDS_PRUNED, message))
-        self._sent[uid] = pruned
+        self._sent[uid] = _Pruned(meta_key(job.metadata), pruned)
+        self._schedule_probe()
 
     def as_sent(self, job: TFJob) -> TFJob:
         """Return the job with the pruned fields restored."""
         pruned = self._sent.get(job.metadata.uid)
         if pruned is None:
             return job
-        return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **pruned))
+        return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **pruned.fields))
+
+    def is_due(self, uid: str) -> bool:
+        """Return True if the pruned fields of a job are to be written again."""
+        return uid in self._due or self.due_in_s(uid) == 0
+
+    def due_in_s(self, uid: str) -> float | None:
+        """Return the seconds until the pruned fields of a job are to be written again; None for all jobs but one."""
+        return max(0.0, self._probe_at - self._clock.monotonic()) if next(iter(self._sent), "") == uid else None
 
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""
-        self._sent.pop(uid, None)
+        self._due.discard(uid)
+        if self._sent.pop(uid, None) is not None:
+            self._schedule_probe()
+
+    def _schedule_probe(self) -> None:
+        self._probe_at = self._clock.monotonic() + PROBE_S
+        for pruned in self._sent.values():
+            self._feed.after(pruned.key, PROBE_S)
+            return
+
+    def _write_all(self) -> None:
+        """Queue all jobs with pruned fields, after the server has stored those of one."""
+        log.info("status_fields_kept", jobs=len(self._sent))
+        self._logged = False
+        self._due.update(self._sent)
+        for pruned in self._sent.values():
+            self._feed.add(pruned.key, low_priority=True)
 
 
 def _json_names(names: Iterable[str]) -> list[str]:
@@ -299,7 +343,7 @@ class Views:
         return View(
             key=key,
             job=job,
-            written=newest.status,
+            written=cached.status if self._pruned_status.is_due(job.metadata.uid) else newest.status,
             spec=effective,
             now=self._clock.now(),
             monotonic_s=self._clock.monotonic(),

@@ -258,7 +258,7 @@ class Parts:
         delays = Delays(self.clock)
         self.expectations = Expectations(self.clock)
         self.blocked = BlockedChildren(self.clock, delays)
-        self.pruned = PrunedStatus(events)
+        self.pruned = PrunedStatus(events, Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter())), self.clock)
         self.creator = Creator(self.client, events, self.expectations, self.blocked)
         self.deleter = Deleter(self.client, events, self.expectations)
         self.confirmer = Confirmer(self.client)

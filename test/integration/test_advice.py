@@ -476,7 +476,8 @@ NOT_FOLLOWED: Final = {
     "it is to look, to wait, or to ask the owner of something or the administrator": """
         namespace-terminating job-being-deleted managed-elsewhere managed-by-multikueue
         operator-not-running operator-missing operator-not-acting operator-not-ready
-        operator-scaled-to-zero operator-serves-elsewhere end-not-seen namespace-not-served not-reconciled-yet
+        operator-scaled-to-zero two-operators training-operator-not-running training-operator-not-acting
+        operator-serves-elsewhere end-not-seen namespace-not-served not-reconciled-yet
         pod-template-not-applied alpha-not-served edit-not-seen crd-old kueue-absent kueue-check-rejected
         kueue-queue-stopped kueue-namespace kueue-preempted kueue-pods-ready-timeout kueue-check kueue-waits
         quota-status-unknown webhook-unreachable operator-no-rights api-server-errors pods-missing job-controller-silent

@@ -33,7 +33,7 @@ CONFIG: Final = "validator.training-operator.kubeflow.org"
 WEBHOOKS: Final = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{CONFIG}"
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/kubeflow/deployments"
 TRAINING_OPERATOR: Final = next(each for each in PREDECESSORS if each.name == "training-operator-1.9")
-AROUND: Final = ("move() (", "back() (", "set -e", ")", '"${1:-move}"')
+AROUND: Final = ("move() (", "back() (", "set -e", ")", '"${1:-move}" "${2-}"')
 """The lines of a plan around its commands."""
 CHECKED: Final = {
     Fact("kubeflow.org", "tfjobs", "list"),
@@ -140,8 +140,8 @@ class Script:
         overlay = plane.run_kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "kubeflow")).stdout
         (folder / "install-kubeflow.yaml").write_text(overlay)
 
-    def run(self, lines: list[str]) -> str:
-        """Execute the commands that do not wait for a node, and return what they print."""
+    def run(self, lines: list[str], *arguments: str, ends: bool = False) -> str:
+        """Execute the commands that do not wait for a node, and return what they print. `ends`: they must fail."""
         done = [
             line
             for line in lines
@@ -150,15 +150,17 @@ class Script:
             and not line.startswith("#")
             and not {"rollout", "wait"} & {*shlex.split(line)}
         ]
-        return subprocess.run(
-            ["bash", "-euc", "\n".join(done)],
+        ended = subprocess.run(
+            ["bash", "-euc", "\n".join(done), "plan.sh", *arguments],
             cwd=self._folder,
             env=self._environment,
-            check=True,
+            check=False,
             stdout=subprocess.PIPE,
             text=True,
             timeout=120,
-        ).stdout
+        )
+        assert bool(ended.returncode) is ends, ended.stdout
+        return ended.stdout
 
 
 def planned(plane: ControlPlane, reader: Path, folder: Path) -> Script:
@@ -246,9 +248,20 @@ def test_the_plan_replaces_training_operator_and_goes_back(
     held = f"/apis/kubeflow.org/v1/namespaces/{team.namespace}/tfjobs/held/status"
     code, answer = plane.request("PUT", held, team.job("held") | {"status": {"conditions": [condition]}})
     assert code == 200, answer
-    unsupported = [line for line in script.run(script.back).splitlines() if "/" in line and " " not in line]
-    assert {*unsupported} >= {f"{team.namespace}/{name}" for name in ("policy", "shared", "board", "held")}
-    assert f"{team.namespace}/mnist" not in unsupported
+    team.create(
+        "suspended", specs(Worker=replica()) | {"runPolicy": {"suspend": True, "failurePolicy": failure_policy}}
+    )
+    team.create("finished", specs(Worker=replica()))
+    path = f"/apis/kubeflow.org/v1/namespaces/{team.namespace}/tfjobs/finished/status"
+    done = {"finishedIndices": {"Worker": "0"}}
+    assert plane.request("PUT", path, team.job("finished") | {"status": done})[0] == 200
+    listed = script.run(script.back, ends=True).splitlines()
+    assert read(plane, f"{DEPLOYMENTS}/training-operator")["spec"]["replicas"] == 0, "nothing was changed"
+    heads = [number for number, line in enumerate(listed) if line.startswith("Jobs ")]
+    assert len(heads) == 3
+    own = [[line.rpartition("/")[2] for line in listed if line.startswith(f"{team.namespace}/")]]
+    assert own == [["board", "policy", "shared", "finished", "held"]]
+    script.run(script.back, "anyway")
     assert entries(plane) == before
     assert read(plane, f"{DEPLOYMENTS}/training-operator")["spec"]["replicas"] == 1
     assert arguments(plane, "training-operator") == ["--zap=1"]

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "cli": "cli informers api workqueue",
     "cli.model": f"{API_VALUES} api.v1alpha1 cli.durations cli.model",
     "cli.logs.follower": "cli.logs.follower cli.logs.lines",
-    "cli.diagnosis": f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.durations cli.model cli.training",
+    "cli.diagnosis": f"{API_VALUES} api.v1alpha1 cli.diagnosis cli.durations cli.model cli.operators cli.training",
     "cli.training": "cli.training",
     "cli.timelines": SEEN,
     "cli.status": f"{SEEN} cli.sizes cli.status",

@@ -13,6 +13,7 @@ from pytest_mock import MockerFixture
 
 from hack.objects import condition, owned_by
 from tfjob_operator.cli.commands import restart_, tensorboard_
+from unit.cli import training_operator
 from unit.cli.conftest import JOBS, PODS, Server, job, operator_deployment, pod
 
 PREFIX = "training.kubeflow.org"
@@ -80,6 +81,22 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     assert not [each for each in server.asked if each[0] == "PATCH"]
     refusal = f"error: mnist not restarted, because nobody would recreate its pods: {why}\n"
     assert (result.exit_code, result.stderr) == ((1, refusal) if why else (0, ""))
+
+
+def test_restart_deletes_pods_that_training_operator_recreates(server: Server) -> None:
+    """After a way back: the Deployment of this operator is still there, with 0 replicas."""
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
+    server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0")]})
+    server.answers(f"{PODS}/mnist-worker-0", {})
+    server.answers(
+        training_operator.DEPLOYMENTS, {"metadata": {}, "items": [operator_deployment("kubeflow", wanted=0)]}
+    )
+    running = training_operator.deployment() | {"status": {"readyReplicas": 2}}
+    server.answers(training_operator.PEERS, {"metadata": {}, "items": [running]})
+    server.answers("/apis/coordination.k8s.io/v1/leases", {"metadata": {}, "items": []})
+    result = server.run("restart", "mnist", "--index=0")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert deletes(server)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import yaml
 from hack.objects import owned_by
 from tfjob_operator.cli.collecting import MAX_LAST_LINES, MAX_LOGS, collect
 from tfjob_operator.cli.diagnosis.facts import Absent, Evidence, LastLine
+from unit.cli import training_operator
 from unit.cli.conftest import Server, items, job, operator_deployment, operator_lease
 from unit.cli.conftest import pod as a_pod
 
@@ -385,6 +386,28 @@ def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server) -
     shown = server.run("explain", "mnist").output
     assert "1. The operator is installed, but 0 of 2 pods are ready [error: operator-not-ready]" in shown
     assert "pod tf-job-operator-a waiting: ImagePullBackOff: Back-off pulling image" in shown
+
+
+@pytest.mark.parametrize(
+    ("moved", "bound", "first"),
+    [
+        (False, True, "1. Two operators serve the job: tfjob-operator kubeflow/tf-job-operator and "),
+        (True, True, "1. Two operators serve the job: "),
+        (True, False, ""),
+    ],
+)
+def test_two_operators_of_one_job_are_the_first_cause(server: Server, moved: bool, bound: bool, first: str) -> None:
+    """In a moved namespace, training-operator can write only with the ClusterRoleBinding that its plan has deleted."""
+    server.answers(MNIST, job("mnist", "Running", spec=SPEC))
+    server.answers(LEASES, items(operator_lease("kubeflow", datetime.now(UTC).isoformat())))
+    server.answers(DEPLOYMENTS, items(operator_deployment("kubeflow", readyReplicas=2)))
+    server.answers(training_operator.PEERS, items(training_operator.deployment()))
+    server.answers(training_operator.BINDINGS, items(*([training_operator.binding()] if bound else [])))
+    labels = {"tfjob.kubeflow.org/operator": "tfjob-operator"} if moved else {}
+    server.answers("/api/v1/namespaces/team", {"kind": "Namespace", "metadata": {"name": "team", "labels": labels}})
+    shown = server.run("explain", "mnist").output
+    assert first in shown
+    assert ("two-operators" in shown) is bool(first)
 
 
 def test_the_operator_of_the_own_namespace_is_read_without_rights_for_others(server: Server) -> None:

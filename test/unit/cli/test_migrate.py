@@ -459,7 +459,12 @@ def test_who_serves_a_job_is_decided_by_the_operators_that_run_now(
     """After a way back, jobs have the generation that this operator has observed, and training-operator serves them."""
     cluster(server, SEEN, **operators)
     code, out, err = outcome(server.run("migrate", "--check"))
-    assert (code, err) == (0 if is_served else 3, "")
+    assert code == (0 if is_served else 3)
+    two_run = not is_served and operators["deployments"] != [IDLE]
+    assert err.startswith("warning: tfjob-operator ") is two_run
+    assert ("both serve the TFJobs" in err) is two_run
+    first = server.run("migrate", "--plan").stdout.splitlines()[2]
+    assert first.startswith("# tfjob-operator ") is two_run
     assert out.splitlines()[-1].split() == ["team", "1", *("0001" if is_served else "1000")]
 
 

@@ -45,7 +45,7 @@ def patch_in(line: str) -> Any:
     return json.loads(next(word for word in shlex.split(line) if word.startswith("--patch=")).removeprefix("--patch="))
 
 
-AROUND = ("move() (", "back() (", "set -e", ")", '"${1:-move}"')
+AROUND = ("move() (", "back() (", "set -e", ")", '"${1:-move}" "${2-}"')
 RECORD = "tfjob.kubeflow.org/before-migration"
 REMOVE = (
     "kubectl patch validatingwebhookconfiguration validator.training-operator.kubeflow.org --type=strategic "
@@ -62,7 +62,8 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     lines = plan(server)
     assert "# 1 unfinished TFJob: kubectl tfjob migrate --check -A lists what changes for them." in lines
     assert lines[3].endswith("deletes fields of all jobs for good: keep that of tfjob-operator.")
-    save, remove, record, stop, wait, apply, rollout, seen, *back = commands(lines)
+    there_is, save, remove, record, stop, wait, apply, rollout, seen, *back = commands(lines)
+    assert there_is.startswith("[ -r install-kubeflow.yaml ] || ")
     assert save.startswith("[ -e webhook.json ] || { { echo ")
     assert f" {REMOVE}; else " in remove
     assert record == (
@@ -70,20 +71,20 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
         """{"command": ["/manager"], "args": null, "replicas": 2}' --overwrite"""
     )
     assert stop == "kubectl -n kubeflow scale deployment/training-operator --replicas=0"
-    assert wait.startswith(
-        "kubectl -n kubeflow wait pod --for=delete --selector=control-plane=kubeflow-training-operator"
-    )
+    assert " || kubectl -n kubeflow wait pod --for=delete --selector=control-plane=kubeflow-training-operator" in wait
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    unsupported, finished, held, stop, wait, start, forget, rollout, restore = back
+    none, unsupported, finished, held, refused, stop, wait, start, forget, rollout, restore = back
     assert stop.startswith(
         "if installed=$(kubectl -n kubeflow get deployment/tf-job-operator --ignore-not-found -o name);"
     )
     assert forget == f"kubectl -n kubeflow annotate deployment/training-operator {RECORD}-"
-    assert unsupported.startswith("kubectl get tfjobs --all-namespaces -o 'jsonpath={range ")
-    assert ".status.finishedIndices" in finished
-    assert 'conditions[?(@.type=="Held")]' in held
+    assert none == "left="
+    assert unsupported.startswith("if jobs=$(kubectl get tfjobs --all-namespaces -o 'go-template={{range .items}}")
+    assert "finishedIndices" in finished
+    assert 'eq .type "Held"' in held
+    assert refused.startswith('[ -z "${left-}" ] || [ "${1-}" = anyway ] || ')
     assert "|| kubectl -n kubeflow scale deployment/tf-job-operator --replicas=0; else" in stop
     assert "--selector=name=tf-job-operator" in wait
     assert start == "kubectl -n kubeflow scale deployment/training-operator --replicas=2"
@@ -99,7 +100,7 @@ def executed(lines: list[str], folder: Path, kubectl: str) -> tuple[bool, list[s
     program.chmod(0o755)
     environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-euc", "\n".join(lines)], cwd=folder, env=environment, check=False, timeout=60)
-    return done.returncode == 0, calls.read_text().splitlines()
+    return done.returncode == 0, calls.read_text().splitlines() if calls.exists() else []
 
 
 ANSWERS = r"""
@@ -114,9 +115,13 @@ case "$*" in
 *"get deployment/tf-job-operator "*) echo deployment.apps/tf-job-operator ;;
 *status.phase*) echo a b ;;
 *"get namespaces "*tfjob-operator" -o name") ;;
+*"$HARMED"*) [ -z "$HARMED" ] || echo team/harmed ;;
 esac
 """
-"""A cluster in which everything succeeds, except the first call with the arguments `$FAILING`."""
+"""A cluster in which everything succeeds, except the first call with the arguments `$FAILING`.
+
+A list whose template has `$HARMED` in it has a job.
+"""
 
 
 class Shells:
@@ -126,30 +131,35 @@ class Shells:
         self.folder = folder
         self._lines = lines
         self.calls: list[str] = []
-        self.out = ""
+        self.out = self.err = ""
         program = folder / "bin" / "kubectl"
-        program.parent.mkdir()
+        program.parent.mkdir(parents=True)
         program.write_text(f"#!/bin/sh\n{ANSWERS}")
         program.chmod(0o755)
         (folder / "plan.sh").write_text("".join(f"{line}\n" for line in lines))
 
-    def run(self, shell: str, *way: str, failing: str = "") -> int:
+    def run(self, shell: str, *way: str, failing: str = "", harmed: str = "") -> int:
         """Run the plan as a file, or paste it as a whole into an interactive shell. Return the exit code."""
         for each in ("calls", "failed", "webhook.json", "webhook.json.new"):
             (self.folder / each).unlink(missing_ok=True)
-        if way:
+        if "back" in way:
             (self.folder / "webhook.json").write_text("{}")
         for name in ("install-kubeflow.yaml", "install-namespaced.yaml"):
             (self.folder / name).write_text("args:\n  - --monitoring-port=8443\n")
-        pasted = "\n".join([*(self._lines[:-1] if way else self._lines), *way, "echo code $?", ""])
+        pasted = "\n".join([*(self._lines[:-1] if way else self._lines), " ".join(way), "echo code $?", ""])
         command, text = (["bash", "--norc", "-i"], pasted) if shell == "pasted" else ([shell, "plan.sh", *way], None)
-        environment = os.environ | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "FAILING": failing}
+        environment = os.environ | {
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "FAILING": failing,
+            "HARMED": harmed,
+        }
         done = subprocess.run(
             command, input=text, cwd=self.folder, env=environment, check=False, timeout=60, text=True, capture_output=True,
             start_new_session=True,
         )  # fmt: skip
-        self.calls = (self.folder / "calls").read_text().splitlines()
-        self.out = done.stdout
+        calls = self.folder / "calls"
+        self.calls = calls.read_text().splitlines() if calls.exists() else []
+        self.out, self.err = done.stdout, done.stderr
         if shell != "pasted":
             return done.returncode
         (code,) = re.findall(r"^code (\d+)$", done.stdout, re.MULTILINE)[-1:]  # the shell is still there
@@ -172,7 +182,11 @@ def test_a_plan_that_runs_as_a_whole_ends_at_the_first_error(
     for failing in dict.fromkeys(all_calls):
         code = script.run(shell, *way, failing=failing)
         after = script.calls[script.calls.index(failing) + 1 :]
-        if " wait pod " in failing or (" can-i " in failing and " impersonate " not in failing):
+        if (
+            " get pod " in failing
+            or " wait pod " in failing
+            or (" can-i " in failing and " impersonate " not in failing)
+        ):
             assert code == 0, failing
         else:
             assert code != 0, failing
@@ -181,12 +195,97 @@ def test_a_plan_that_runs_as_a_whole_ends_at_the_first_error(
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh", "pasted"])
-def test_a_plan_whose_release_is_missing_applies_nothing(server: Server, tmp_path: Path, shell: str) -> None:
-    """An error of another program than kubectl."""
-    cluster(server, PUBLIC["replica-restart-policy-exitcode"])
-    script = Shells(tmp_path, [line.replace("install-kubeflow.yaml", "missing.yaml") for line in plan(server)])
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_a_plan_whose_release_is_missing_changes_nothing(
+    server: Server, tmp_path: Path, shell: str, options: tuple[str, ...]
+) -> None:
+    """It stopped training-operator before it noticed, and no operator was left."""
+    gang = deployment(args=["--gang-scheduler-name=volcano"])
+    for jobs, deployments in (([PUBLIC["replica-restart-policy-exitcode"]], None), ([], None), ([], [gang])):
+        cluster(server, *jobs, deployments=deployments)
+        shown = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "")
+        lines = (
+            shown.splitlines()
+            if deployments
+            else re.sub("install-(kubeflow|namespaced)", "missing", shown).splitlines()
+        )
+        script = Shells(tmp_path / f"{len(jobs)}{bool(deployments)}", lines)
+        assert script.run(shell) != 0
+        missing = "manifests/addons/gang-scheduling/kustomization.yaml" if deployments else "missing.yaml"
+        assert script.calls == []
+        if shell != "pasted":
+            assert script.err == f"error: {missing} of the release is not in this directory: download it\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh", "pasted"])
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+def test_a_plan_that_ends_jobs_begins_only_if_told_so(
+    server: Server, tmp_path: Path, shell: str, options: tuple[str, ...]
+) -> None:
+    """Whoever writes a plan to a file and runs it has not read its comments."""
+    late = with_policy({"activeDeadlineSeconds": 60, "cleanPodPolicy": "None"}) | {"metadata": {"name": "late"}}
+    late["status"] = {"conditions": [], "startTime": "2026-01-01T00:00:00Z"}
+    cluster(server, late)
+    shown = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "")
+    script = Shells(tmp_path, shown.splitlines())
     assert script.run(shell) != 0
-    assert not [call for call in script.calls if call.startswith("apply --server-side")]
+    assert script.calls == []
+    if shell != "pasted":
+        assert script.err.splitlines() == [
+            "error: TFJobs would fail or be deleted at the move (1), such as:",
+            "  deadline-exceeded: team/late",
+            "To continue all the same: sh FILE move anyway",
+        ]
+    assert script.run(shell, "move", "anyway") == 0
+    assert script.calls
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh", "pasted"])
+@pytest.mark.parametrize("options", [(), ("-n", "team")])
+@pytest.mark.parametrize(
+    "harmed",
+    [
+        (".failurePolicy", "Jobs with failurePolicy, network or tensorBoard, which training-operator ignores:"),
+        (".finishedIndices", "Jobs with finished replicas, which run again if their pods are gone:"),
+        ('"Held"', "Jobs whose condition Held is True, which run on there, or FAIL if a replica has failed meanwhile:"),
+    ],
+)
+def test_the_way_back_begins_only_if_told_so_while_a_job_would_be_harmed(
+    server: Server, tmp_path: Path, shell: str, options: tuple[str, ...], harmed: tuple[str, str]
+) -> None:
+    """It went on at once, with three lists of names without headings."""
+    cluster(server)
+    shown = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "")
+    script, (part, heading) = Shells(tmp_path, shown.splitlines()), harmed
+    assert script.run(shell, "back", harmed=part) != 0
+    assert f"{heading}\nteam/harmed\n" in script.out
+    assert [call.split()[:2] for call in script.calls if "get tfjobs" not in call] == []
+    if shell != "pasted":
+        assert script.err.endswith("\nTo continue all the same: sh FILE back anyway\n")
+    assert script.run(shell, "back", "anyway", harmed=part) == 0
+    assert [call for call in script.calls if " scale " in call]
+
+
+def test_a_crd_that_was_applied_client_side_is_not_too_large_for_the_plan(server: Server) -> None:
+    """With the annotation, `kubectl apply --server-side` fails with `metadata.annotations: Too long`."""
+    mark = "kubectl.kubernetes.io/last-applied-configuration"
+    remove = f"kubectl annotate crd tfjobs.kubeflow.org {mark}-"
+    for options in ((), ("-n", "team")):
+        for annotations, needed in (({mark: "{}"}, True), ({"other": "x"}, False), (None, True)):
+            cluster(server)
+            server.answers(
+                CRD,
+                DENIED
+                if annotations is None
+                else {"metadata": {"name": "tfjobs.kubeflow.org", "annotations": annotations}},
+                code=403 if annotations is None else 200,
+            )
+            shown = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
+            assert (remove in shown) is needed
+            if needed:
+                assert shown.index(remove) + 1 == next(
+                    n for n, line in enumerate(shown) if line.startswith("kubectl apply --s")
+                )
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
@@ -209,7 +308,7 @@ def test_a_line_of_the_plan_that_fails_does_not_end_the_shell_into_which_it_is_p
 def test_the_webhook_entry_is_removed_only_when_it_is_saved(server: Server, tmp_path: Path) -> None:
     """An API server that did not answer left a file without the entry, which a repeated step took for the saved one."""
     cluster(server)
-    save, remove, *_ = commands(plan(server))
+    _, save, remove, *_ = commands(plan(server))
     ok, calls = executed([save, remove], tmp_path / "down", "exit 1")
     assert (ok, [line.split()[0] for line in calls]) == (False, ["get"])
     entry = {"name": "validator.tfjob.training-operator.kubeflow.org"}
@@ -278,28 +377,6 @@ def test_the_plan_names_the_jobs_that_fail_or_end_at_the_move_before_the_first_s
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "team")])
-def test_the_way_back_lists_the_unfinished_jobs_on_hold_before_this_operator_stops(
-    server: Server, tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    """A replica that has failed during the hold fails the job as soon as training-operator starts."""
-    cluster(server)
-    lines = server.run("migrate", "--plan", *options).stdout.replace(f" {server.flags}", "").splitlines()
-    (held,) = [line for line in commands(lines) if '@.type=="Held"' in line]
-    back = next(number for number, line in enumerate(lines) if line.startswith("# Back 2"))
-    assert (
-        lines.index(
-            "# Back 1: These jobs use what training-operator does not support. Suspend them, or let them finish."
-        )
-        < (lines.index(held))
-        < back
-    )
-    (tmp_path / "bin").mkdir()
-    answers = r"printf 'a/on-hold True \na/corrected False \na/other  \na/finished True 2026-01-01T00:00:00Z\n'"
-    ok, _ = executed([f"{held} > found"], tmp_path / "bin", answers)
-    assert (ok, (tmp_path / "bin" / "found").read_text()) == (True, "a/on-hold\n")
-
-
-@pytest.mark.parametrize("options", [(), ("-n", "team")])
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -318,15 +395,6 @@ def test_the_way_back_stops_this_operator_if_it_was_installed(
     assert lines[start + 1].endswith("that has finished continue, and are deleted when tfjob-operator returns.")
     ok, calls = executed([lines[start + 2]], tmp_path / "bin", answer)
     assert (ok, "scale" in "".join(calls)) == expected
-
-
-def test_the_way_back_says_what_happens_to_jobs_on_hold(server: Server) -> None:
-    """training-operator cleans up only if the job sets a policy."""
-    cluster(server)
-    assert (
-        "#     starts; its running pods continue unless the job sets cleanPodPolicy. What to correct before:"
-        in plan(server)
-    )
 
 
 def test_a_plan_that_is_printed_after_the_move_does_not_say_that_jobs_change(server: Server) -> None:
@@ -416,7 +484,7 @@ def test_the_plan_names_the_jobs_on_hold_before_the_first_step(server: Server) -
     assert len([line for line in lines if line.startswith("#   kubectl tfjob explain ")]) == 10
     assert "#   and 2 more, as `invalid`: kubectl tfjob migrate --check -n team -o json" in lines
     cluster(server, PUBLIC["tfjob-simple"])
-    assert not [line for line in plan(server) if "on hold" in line]
+    assert not [line for line in there(plan(server)) if "on hold" in line]
 
 
 def test_a_deployment_without_arguments_has_none_again_after_the_way_back(server: Server) -> None:

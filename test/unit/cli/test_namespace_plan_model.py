@@ -100,7 +100,7 @@ class World:
                 pass  # as before
             case _:
                 assert (
-                    words[0] in {"sed", "echo"}
+                    words[0] in {"sed", "echo", "[", "left="}
                     or {"annotate", "auth", "get", "wait", "rollout", "patch"} & {*words}
                     or "training-operator-read" in words
                 )

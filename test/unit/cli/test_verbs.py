@@ -586,6 +586,41 @@ def test_version_names_a_training_operator(server: Server) -> None:
     assert json.loads(server.run("version", "-o", "json").output)["training-operator"] == shown
 
 
+def test_version_says_first_that_two_operators_serve_the_same_jobs(server: Server) -> None:
+    """Not of what only claims to be one, if that can be read; and not of a namespace that was moved alone."""
+    own = training_operator.installed("kubeflow")
+    alone = training_operator.installed("team", "--namespace=$(KUBEFLOW_NAMESPACE)")
+    peer = training_operator.deployment(image="training:v1")
+    label = {"tfjob.kubeflow.org/operator": "tfjob-operator"}
+    bound = training_operator.binding()
+    for ours, bindings, labels, two_run in (
+        (own, [bound], {}, True),
+        (own, None, {}, True),
+        (own, [], {}, False),
+        (alone, [bound], label, True),
+        (alone, [], label, False),
+    ):
+        server.answers(DEPLOYMENTS, {"items": [ours]})
+        server.answers(training_operator.PEERS, {"items": [peer]})
+        server.answers(training_operator.BINDINGS, {"items": bindings or []}, code=403 if bindings is None else 200)
+        server.answers(version_.BINDING, BOUND)
+        server.answers("/api/v1/namespaces", {"items": [{"metadata": {"name": "team", "labels": labels}}]})
+        lines = server.run("version").output.splitlines()
+        assert lines[0].startswith("warning ") is two_run
+        assert ("both serve the TFJobs" in lines[0]) is two_run
+
+
+def test_a_version_without_tfjobs_is_not_named(server: Server) -> None:
+    """The CRD of PyTorchJobs is in the same group."""
+    server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
+    server.answers("/apis/kubeflow.org/v1", {"resources": [{"name": "pytorchjobs"}]})
+    server.answers("/apis/kubeflow.org/v1beta2", {"resources": [{"name": "tfjobs"}, {"name": "tfjobs/status"}]})
+    assert json.loads(server.run("version", "-o", "json").output)["kubeflow.org"] == ["v1beta2"]
+    server.answers("/apis/kubeflow.org/v1beta2", {"resources": []})
+    shown = json.loads(server.run("version", "-o", "json").output)["kubeflow.org"]
+    assert shown == "not served: the CRD is not installed"
+
+
 @pytest.mark.parametrize("wanted", [1, 2])
 @pytest.mark.parametrize(("code", "runs"), [(200, "tf-operator:1"), (403, "unknown image")])
 def test_version_of_a_stuck_upgrade_is_that_of_the_ready_pods(

@@ -102,6 +102,71 @@ def test_the_crd_of_training_operator_is_no_problem_while_training_operator_serv
     assert ids_of(world) == []
 
 
+def test_a_stopped_operator_is_not_to_be_started_beside_a_training_operator_that_serves_the_job() -> None:
+    """After a way back. The observed generation is left over, and says nothing about an edit."""
+    world = world_of()
+    world._beside()
+    world.job["metadata"]["generation"] = 3
+    assert ids_of(world) == []
+    world = world_of("image-not-found")
+    world._beside()
+    assert "delete pod mnist-worker-1" in str(first_of(world).to_do), "training-operator recreates it"
+
+
+def test_a_missing_pod_is_looked_for_in_the_log_of_the_operator_that_serves_the_job() -> None:
+    world = world_of("pods-missing")
+    world._beside()
+    cause = first_of(world)
+    assert (cause.id, cause.to_do[-1].partition(": ")[2]) == (
+        "pods-missing",
+        "kubectl -n kubeflow logs deployment/training-operator --tail=500",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "ready", "state"),
+    [
+        ({"replicas": 0}, 0, "has 0 replicas"),
+        ({"replicas": 1}, 0, "has 0 of 1 pods ready"),
+        (
+            {"replicas": 1, "template": {"spec": {"containers": [{"args": ["--enable-scheme=pytorchjob"]}]}}},
+            1,
+            "does not serve TFJobs",
+        ),
+    ],
+)
+def test_a_running_job_is_told_that_neither_operator_runs(spec: dict[str, Any], ready: int, state: str) -> None:
+    """A plan that ended after its second step. The job has a status, and its pods run."""
+    world = world_of("training-operator-not-running")
+    world.peers[0] |= {"spec": spec, "status": {"readyReplicas": ready}}
+    cause = first_of(world)
+    expected = f"No operator runs the job: training-operator kubeflow/training-operator {state}"
+    assert cause.title == f"{expected}, and tfjob-operator does not run"
+    assert cause.evidence[0].startswith(
+        f"deployment kubeflow/training-operator: {ready} of {spec['replicas']} pods ready"
+    )
+
+
+def test_without_any_training_operator_that_serves_the_job_the_stopped_operator_is_to_be_started() -> None:
+    world = world_of()
+    world._beside(wanted=0, ready=0)
+    assert ids_of(world) == ["operator-scaled-to-zero"]
+
+
+def test_an_event_about_lost_fields_does_not_outlast_the_repair_of_the_crd() -> None:
+    """Who may not read the CRD has only the event."""
+    world = world_of("crd-old")
+    world.job_event("StatusFieldsPruned", "Status fields begun were pruned: the installed CRD is outdated")
+    assert world.crd is not None
+    world.crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = {
+        "x-kubernetes-preserve-unknown-fields": True
+    }
+    assert ids_of(world) == []
+    world.crd = None
+    assert ids_of(world) == ["crd-old"]
+    assert "last-applied-configuration-" in first_of(world).to_do[0]
+
+
 WAITING = {
     "LocalQueue nosuch doesn't exist": "kueue-queue-missing",
     "ClusterQueue nosuchcq doesn't exist": "kueue-queue-missing",

@@ -215,6 +215,30 @@ class Troubled(World):
         status = {"name": "tensorflow", "ready": False, "restartCount": 0, "state": {"terminated": end}}
         self.pods["mnist-worker-0"]["status"] |= {"phase": "Succeeded", "containerStatuses": [status]}
 
+    def _beside(self, wanted: int = 1, ready: int = 1) -> None:
+        """Have a training-operator, and the stopped Deployment that a way back has left."""
+        self.lease = self._lease("10:50:00")
+        self.deployments = [operator_deployment("kubeflow", wanted=0)]
+        meta = {"name": "training-operator", "namespace": "kubeflow"}
+        self.peers = [{"metadata": meta, "spec": {"replicas": wanted}, "status": {"readyReplicas": ready}}]
+
+    def two_operators(self) -> None:
+        self._beside()
+        self.lease = self._lease("11:59:57")
+        self.deployments = [operator_deployment("kubeflow", readyReplicas=2)]
+
+    def training_operator_not_running(self) -> None:
+        """A plan that has stopped it, and installed nothing. The job has a status."""
+        self._beside(wanted=0, ready=0)
+        self.lease, self.deployments = None, []
+
+    def training_operator_not_acting(self) -> None:
+        """A new namespace, while others are moved."""
+        self._new()
+        self._beside()
+        own = "--namespace=$(KUBEFLOW_NAMESPACE)"
+        self.deployments = [operator_deployment("team-a", own, readyReplicas=2)]
+
     def not_reconciled_yet(self) -> None:
         self._new()
         self.job["metadata"]["creationTimestamp"] = ago(1 / 3)

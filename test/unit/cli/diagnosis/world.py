@@ -18,6 +18,7 @@ from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, LastLine
 from tfjob_operator.cli.model import objects
 from tfjob_operator.cli.model.facts import listed, mapping
+from tfjob_operator.cli.operators import read_deployment
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"
@@ -118,6 +119,7 @@ class World:
         }
         self.stale_lease: dict[str, Any] | None = None
         self.deployments: list[dict[str, Any]] = []
+        self.peers: list[dict[str, Any]] = []
         self.operator_pods: list[dict[str, Any]] = []
         self.crd: dict[str, Any] | None = None
         self.workload: dict[str, Any] | None = None
@@ -312,6 +314,7 @@ class World:
             logs=dict(self.logs),
             forbidden=tuple(self.forbidden),
             absent=tuple(self.absent),
+            peers=[*map(read_deployment, self.peers)],
             **lists,
             **single,
         )

@@ -40,6 +40,7 @@ from tfjob_operator.controller.tfjob.plan.types import Plan
 from tfjob_operator.controller.tfjob.tfjob_controller import TFJobController
 from tfjob_operator.controller.tfjob.view import (
     LOGGED_AGAIN_S,
+    PROBE_S,
     JobMemory,
     LeadershipTerm,
     Permission,
@@ -232,7 +233,7 @@ UNKNOWN = frozenset({"finishedIndices", "restarts", "workerSelector", "observedG
 """Fields that the CRD of the Go operators lacks."""
 
 
-def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
+async def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
     """D3: otherwise the status would seem incomplete at every sync, and be written again once a second.
 
     What the server keeps is taken from there, since somebody else may have written since. A CRD that was mended is noticed
@@ -250,7 +251,7 @@ def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
     assert pruned.as_sent(JOB) is JOB
 
 
-def test_the_log_and_each_job_say_so_once() -> None:
+async def test_the_log_and_each_job_say_so_once() -> None:
     """D3: with the names of the fields as they stand in the CRD, and what to do; nothing of a status that is kept whole."""
     world, other = Parts(), changed(JOB, metadata__uid="other")
     with capture_logs() as logs:
@@ -263,6 +264,18 @@ def test_the_log_and_each_job_say_so_once() -> None:
     assert line["fields"] == ["finishedIndices", "workerSelector", "observedGeneration"]
     assert "manifests/base/crd.yaml" in line["remedy"]
     assert world.recorder.reasons == ["StatusFieldsPruned", "StatusFieldsPruned"]
+
+
+async def test_another_job_tells_of_a_repaired_crd_if_the_first_is_deleted() -> None:
+    world, other = Parts(), changed(JOB, metadata__uid="other")
+    for each in (JOB, other):
+        world.pruned.compare(each, SENT, KEPT)
+    assert world.pruned.due_in_s("other") is None
+    world.clock.step(PROBE_S)
+    world.pruned.forget(JOB.metadata.uid)
+    assert not world.pruned.is_due("other")
+    world.clock.step(PROBE_S)
+    assert world.pruned.is_due("other")
 
 
 async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
@@ -286,6 +299,33 @@ async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
             await asyncio.sleep(COUNTER_WINDOW_S)
         assert written == 1, found.status.phase
     assert world.recorder.reasons.count("StatusFieldsPruned") == 1
+
+
+async def test_a_repaired_crd_is_noticed_within_a_minute_and_gets_the_lost_fields_of_all_jobs() -> None:
+    """No event tells of it. Until then, one job is written each minute, with all that the server does not keep."""
+    other = job(spec(Worker=1), name="other", uid="other")
+    world = ControllerHarness(JOB, other)
+    world.client.drops = UNKNOWN
+
+    def written() -> list[str]:
+        return [name for verb, resource, name in world.taken() if (verb, resource) == STATUS[:2]]
+
+    with capture_logs() as logs:
+        async with world.running():
+            await asyncio.sleep(PROBE_S / 2)
+            assert set(written()) == {"mnist", "other"}
+            await asyncio.sleep(3 * PROBE_S)
+            assert len(written()) == 3
+            assert world.status["observedGeneration"] == JOB.metadata.generation
+            world.client.drops = frozenset()
+            await asyncio.sleep(1.5 * PROBE_S)
+            assert sorted(written()) == ["mnist", "other"]
+            await asyncio.sleep(3 * PROBE_S)
+            assert written() == []
+    assert [line["event"] for line in logs if "status_fields" in line["event"]] == [
+        "status_fields_pruned",
+        "status_fields_kept",
+    ]
 
 
 @pytest.mark.parametrize(
