@@ -1,12 +1,12 @@
-"""The differences between Kubernetes 1.20 and 1.36 that matter to this project: one row per change, in kubernetes_versions.csv.
+"""The differences between Kubernetes 1.20 and 1.37 that matter to this project: one row per change, in kubernetes_versions.csv.
 
 The models (hollow node, simulated kubelet, model of the API server, model checker) ask a version whether it `has` a change, so
 each model can behave like any version: `from hack.kubernetes_versions import STREAMING_LISTS`. Columns of the table:
 
 - since: the first minor version that has the change, in its newest patch release with default feature gates.
 - without: later minor versions that lack it because it was disabled or replaced: `33` or `34-36`.
-- known: how we know of the change. `read`: in the sources of 1.25 to 1.36 or, if older, in upstream's pull requests, issues and
-  changelogs. `seen`: in a difference between recordings (`test/data/recordings`).
+- known: how we know of the change. `read`: in the sources of 1.25 to 1.36 or, if older or newer, in upstream's pull requests,
+  issues and changelogs. `seen`: in a difference between recordings (`test/data/recordings`).
 - source: the upstream pull request or KEP, or the source file.
 """
 
@@ -58,10 +58,10 @@ OLDEST: Final = Kubernetes(20)
 NEWEST: Final = Kubernetes(36)
 """The versions that the models imitate: the oldest and the newest tested one, and all between them."""
 OLDEST_SUPPORTED: Final = Kubernetes(25)
-TESTED: Final = ("1.20.2", "1.25.10", "1.28.3", "1.31.14", "1.34.9", "1.36.3")
+TESTED: Final = ("1.20.2", "1.25.10", "1.28.3", "1.31.14", "1.33.13", "1.34.9", "1.36.3")
 """The versions that tests ran on, oldest first; each has recordings and a row in docs/compatibility.md."""
 UNTESTED: Final = Kubernetes(37)
-"""Its API is known from the models of the `kubernetes` package of the same number; no test runs its programs."""
+"""Known from its release notes and from the `kubernetes` package of the same number; no test runs its programs."""
 SUPPORTED: Final = f"{OLDEST_SUPPORTED} to {NEWEST}"
 """The supported versions, as all pages write them."""
 

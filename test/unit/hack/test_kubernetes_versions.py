@@ -32,6 +32,7 @@ from tfjob_operator.api.meta import Resource, Struct
 FOR_PEOPLE_ONLY = {
     *("REJECTED_FOR_VOLUMES", "REJECTED_FOR_FEATURES", "SCHEDULING_GATES"),
     *("SIGNATURES_ARE_CHECKED", "FIELD_VALIDATION"),
+    *(name for name, row in CHANGES.items() if row.since == UNTESTED.minor),
 }
 """Rows that no model and no test uses; they are for readers of the table."""
 ROOT = Path(__file__).parents[3]
@@ -83,10 +84,11 @@ def test_the_table_is_in_the_order_of_time() -> None:
 
 
 def test_every_row_is_of_the_versions_that_are_supported() -> None:
-    """A change that the oldest supported version already has would make no difference."""
+    """A change that the oldest version already has would make no difference. Of 1.37 only notes were read."""
     assert CHANGES
     for name, row in CHANGES.items():
-        assert OLDEST.minor < row.since <= NEWEST.minor, name
+        assert OLDEST.minor < row.since <= UNTESTED.minor, name
+        assert row.since <= NEWEST.minor or row.known == ("read",), name
         assert all(row.since < minor <= NEWEST.minor for minor in row.without), name
         assert row.known
         assert set(row.known) <= {"read", "seen"}, name
