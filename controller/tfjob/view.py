@@ -125,7 +125,7 @@ class PrunedStatus:
         self._clock = clock
         self._sent: dict[str, _Pruned] = {}
         self._due = set[str]()
-        self._probe_at = math.inf
+        self._probe_at: float | None = None
         self._logged = False
 
     def compare(self, job: TFJob, sent: JobStatus, kept: JobStatus) -> None:
@@ -166,7 +166,9 @@ class PrunedStatus:
 
     def due_in_s(self, uid: str) -> float | None:
         """Return the seconds until the pruned fields of a job are to be written again; None for all jobs but one."""
-        return max(0.0, self._probe_at - self._clock.monotonic()) if next(iter(self._sent), "") == uid else None
+        if self._probe_at is None or next(iter(self._sent), "") != uid:
+            return None
+        return max(0.0, self._probe_at - self._clock.monotonic())
 
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""
@@ -175,10 +177,10 @@ class PrunedStatus:
             self._schedule_probe()
 
     def _schedule_probe(self) -> None:
-        self._probe_at = self._clock.monotonic() + PROBE_S
-        for pruned in self._sent.values():
-            self._feed.after(pruned.key, PROBE_S)
-            return
+        first = next(iter(self._sent.values()), None)
+        self._probe_at = None if first is None else self._clock.monotonic() + PROBE_S
+        if first is not None:
+            self._feed.after(first.key, PROBE_S)
 
     def _write_all(self) -> None:
         """Queue all jobs with pruned fields, after the server has stored those of one."""

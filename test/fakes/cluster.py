@@ -2,13 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, Self, TypeVar
 
 from fakes.jobs import replica
 from fakes.transport import FakeResponse, FakeTransport
-from kit.model.kinds import NAMESPACES
+from kit.model.kinds import NAMESPACES, Kind
 from kit.model.server import ModelServer
 from kit.model.transport import ModelTransport
 from kit.model.versions import OLDEST
@@ -94,8 +94,8 @@ P = TypeVar("P", bound=ModelProcess)
 class ModelCluster(Generic[P]):
     """The model server, its user, and the processes that serve it."""
 
-    def __init__(self, namespace: str = HOME) -> None:
-        self.server = ModelServer(kinds=KINDS_WITH_TFJOBS, kubernetes=OLDEST)
+    def __init__(self, namespace: str = HOME, *, kinds: Iterable[Kind] = KINDS_WITH_TFJOBS) -> None:
+        self.server = ModelServer(kinds=kinds, kubernetes=OLDEST)
         self.client = self.client_on(ModelTransport(self.server, "user"))
         self.namespace = namespace
         self.processes: list[P] = []

@@ -12,16 +12,13 @@ from random import Random
 from typing import Any, Final
 
 from hack.kubernetes_versions import JOB_PODS_ARE_TRACKED, Kubernetes
-from kit.model.kinds import Kind
 from kit.model.rules import timestamp
 from kit.model.server import ModelServer
 from kit.model.storage import Body, Feed, Key
 from kit.virtual_loop import NETWORK
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import JOBS, PODS
 from tfjob_operator.api.meta import Resource
 
-JOBS: Final = Resource("batch", "v1", "jobs", "Job")
-KIND: Final = Kind(JOBS, status=True, bookmark={"spec": {"template": {"metadata": {}, "spec": {}}}, "status": {}})
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 """The finalizer of pods that are not yet counted."""
 BACK_OFF_S: Final = 10.0
@@ -63,11 +60,10 @@ class JobController:
     """Processes a Job some time after it or its pods changed. Network faults do not affect it."""
 
     def __init__(self, server: ModelServer, random: Random, *, slowest_s: float = 1.0) -> None:
-        """Add Jobs to the resources of the server. Must be created before any Job."""
         self._server = server
         self._random = random
         self._slowest_s = slowest_s
-        self._jobs = server.storage.add(KIND)
+        self._jobs = server.storage.collections[JOBS.plural]
         self._pods = server.storage.collections[PODS.plural]
         self._news = (Feed(server.storage, JOBS), Feed(server.storage, PODS))
         self._tracks = Kubernetes(server.kubernetes).has(JOB_PODS_ARE_TRACKED)

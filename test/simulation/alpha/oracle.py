@@ -11,10 +11,11 @@ from simulation.alpha.desired import NEVER_BEGAN, DesiredAlphaJob, desired_job, 
 from simulation.alpha.records import Records, form_mistakes
 from simulation.alpha.users import STRANGER
 from simulation.interference import WATCHED
-from simulation.job_controller import JOBS, JobController, is_over
+from simulation.job_controller import JobController, is_over
 from simulation.lives import End, Fate
 from simulation.oracle import grouped
 from simulation.world import World
+from tfjob_operator.api.core import JOBS
 
 PLURALS = ("jobs", "services", "configmaps")
 

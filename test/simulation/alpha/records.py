@@ -8,10 +8,10 @@ from judge.slots import Slot, replica_of
 from judge.writes import final_mistakes
 from kit.model.storage import Body, Change, Feed, Storage
 from simulation.alpha.desired import NEVER_BEGAN, TYPES, desired_job, fails_for_good, runtime_id_of
-from simulation.job_controller import JOBS, has_succeeded
+from simulation.job_controller import has_succeeded
 from simulation.kubelet import Kubelet
 from simulation.lives import End, Fate
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import JOBS, PODS
 
 
 class Records:

@@ -11,10 +11,9 @@ from judge.jobs import FOREIGN, INVALID
 from kit.model.kinds import CONFIG_MAPS
 from simulation import scripts
 from simulation.interference import WATCHED
-from simulation.job_controller import JOBS
 from simulation.users import NAMESPACES, Owner, Place
 from simulation.world import World
-from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.core import JOBS, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW, Dialect
 from tfjob_operator.controller.alpha.observe import derived_runtime_id

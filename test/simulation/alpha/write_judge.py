@@ -13,12 +13,12 @@ from kit.model.storage import Body, Change, Feed
 from simulation.alpha.desired import NEVER_BEGAN, desired_job, runtime_id_of
 from simulation.alpha.records import Records, justify, status_mistakes
 from simulation.interference import WATCHED
-from simulation.job_controller import JOBS, is_over
+from simulation.job_controller import is_over
 from simulation.kubelet import Kubelet
 from simulation.records import LATE_EDIT_S
 from simulation.world import World
 from simulation.write_judge import WriteJudge, is_deletion
-from tfjob_operator.api.core import CONFIG_MAPS, SERVICES
+from tfjob_operator.api.core import CONFIG_MAPS, JOBS, SERVICES
 from tfjob_operator.api.v1alpha1.constants import Dialect
 
 UNSEEN_S: Final = 150.0
