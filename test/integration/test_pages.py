@@ -74,6 +74,7 @@ ELSEWHERE: Final = (
     Elsewhere(PLUGIN_PAGE, "pip install", "`make sdk-matrix` installs it, and runs the cells of the page"),
     Elsewhere(PLUGIN_PAGE, "kubectl -n team create rolebinding", "`make sdk-matrix`: for its user"),
     Elsewhere("docs/migration.md", "kubectl tfjob migrate", "test_migrate.py, test_migrate_by_namespace.py"),
+    Elsewhere("docs/migration.md", "less plan.sh", "it waits for keys"),
     Elsewhere("docs/migration.md", "sh plan.sh", "unit/cli/test_migration_plan.py runs it, with an error in each step"),
     Elsewhere("docs/migration.md", "kubectl get", "test_migrate.py, and after a migration test_migrate_by_namespace.py"),
     Elsewhere("docs/migration.md", "kubectl delete", "the same"),
@@ -162,6 +163,11 @@ class Reader:
         programs = self._home / "bin"
         programs.mkdir()
         (programs / "kubectl").symlink_to(plane.kubectl)
+        environment = self._home / "controller" / "bin"
+        environment.mkdir(parents=True)
+        python = environment / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
         path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         config = str(self._home / ".kube" / "config")
         return {**os.environ, "HOME": str(self._home), "PATH": path, "KUBECONFIG": config, "PYTHONPATH": str(library())}
