@@ -24,7 +24,7 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.blocked import BlockedChildren, Delays
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.handlers import ChildHandler, Feed, JobHandler, earliest
+from tfjob_operator.controller.jobs.handlers import ChildHandler, Feed, JobHandler
 from tfjob_operator.controller.jobs.job_metrics import JobMetrics, log_finished
 from tfjob_operator.controller.jobs.pods import is_rejected
 from tfjob_operator.controller.jobs.reconciler import Ownership, Reconciler
@@ -188,10 +188,7 @@ class TFJobController(Reconciler[TFJob, JobMemory, View, Plan]):
     async def _maintain(self, view: View, memory: JobMemory, plan: Plan) -> float | None:
         if self._is_finished(view) and memory.logs_end(view.job, self._clock.now()):
             log_finished(view.job)
-        wait_s = self._pruned_status.due_in_s(view.job.metadata.uid) or None
-        if view.valid_spec is None:
-            return wait_s
-        return earliest(wait_s, await self._repairer.repair(view.job, view.valid_spec, plan))
+        return None if view.valid_spec is None else await self._repairer.repair(view.job, view.valid_spec, plan)
 
     async def _before_acting(self, view: View, memory: JobMemory, plan: Plan) -> None:
         if view.permission is Permission.UNCONFIRMED:

@@ -113,10 +113,11 @@ class LeadershipTerm:
 
 
 class PrunedStatus:
-    """Stores, by job, the status fields pruned by the server, and writes them again when it stores them.
+    """Remembers, by job, the status fields that the server pruned, until it stores them.
 
-    No event tells of a repaired CRD: the status of one job is written again each minute and, once its fields are stored, those
-    of all others. If the stored fields are lost, each status is written once more.
+    No watch event tells that the CRD was repaired. So the status of one job is written again each minute; the jobs take turns.
+    When the server stores its fields, the statuses of the other jobs are written too. All this is lost with the process: then
+    each status is written once more.
     """
 
     def __init__(self, events: JobEvents, feed: Feed, clock: Clock) -> None:
@@ -161,14 +162,11 @@ class PrunedStatus:
         return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **pruned.fields))
 
     def is_due(self, uid: str) -> bool:
-        """Return True if the pruned fields of a job are to be written again."""
-        return uid in self._due or self.due_in_s(uid) == 0
-
-    def due_in_s(self, uid: str) -> float | None:
-        """Return the seconds until the pruned fields of a job are to be written again; None for all jobs but one."""
-        if self._probe_at is None or next(iter(self._sent), "") != uid:
-            return None
-        return max(0.0, self._probe_at - self._clock.monotonic())
+        """Return True if the status of a job is to be written again although nothing has changed."""
+        if uid in self._due:
+            return True
+        is_next = self._probe_at is not None and self._clock.monotonic() >= self._probe_at
+        return is_next and uid == next(iter(self._sent), "")
 
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""
@@ -345,7 +343,7 @@ class Views:
         return View(
             key=key,
             job=job,
-            written=cached.status if self._pruned_status.is_due(job.metadata.uid) else newest.status,
+            written=newest.status,
             spec=effective,
             now=self._clock.now(),
             monotonic_s=self._clock.monotonic(),

@@ -89,7 +89,8 @@ class TFJobStatusWriter(StatusWriter[TFJob, JobStatus]):
         other jobs are queued. Raises as `write`.
         """
         status, pending = plan.status, memory.status
-        if status is None and view.job.status != view.written:  # the view has facts that are not written yet
+        # The view has facts that are not written yet, or were pruned.
+        if status is None and (view.job.status != view.written or self._pruned_status.is_due(view.job.metadata.uid)):
             status = view.job.status
         pending.computed(status, plan.events)
         if status is None:

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, LOOK, STATUS, ControllerHarness, Parts
 from fakes.jobs import OWNER, job, pod, spec
+from fakes.metrics import FakeMetrics
 from fakes.objects import changed
 from fakes.transport import slow_server
 from kit.virtual_loop import EPOCH
@@ -32,6 +33,7 @@ from tfjob_operator.api.v1.types import (
 )
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX, Pod, ReplicaKey
 from tfjob_operator.controller.jobs.draft import JobEvent
+from tfjob_operator.controller.jobs.job_metrics import ACCELERATORS
 from tfjob_operator.controller.jobs.pending import COUNTER_WINDOW_S
 from tfjob_operator.controller.jobs.writes import StaleViewError
 from tfjob_operator.controller.tfjob.apply.confirmer import Confirmer
@@ -270,8 +272,8 @@ async def test_another_job_tells_of_a_repaired_crd_if_the_first_is_deleted() -> 
     world, other = Parts(), changed(JOB, metadata__uid="other")
     for each in (JOB, other):
         world.pruned.compare(each, SENT, KEPT)
-    assert world.pruned.due_in_s("other") is None
     world.clock.step(PROBE_S)
+    assert not world.pruned.is_due("other")
     world.pruned.forget(JOB.metadata.uid)
     assert not world.pruned.is_due("other")
     world.clock.step(PROBE_S)
@@ -461,6 +463,25 @@ async def test_a_new_job_is_counted_without_any_list() -> None:
     await world.sync_and_observe()
     assert changes(world) == [STATUS[:2], STATUS[:2]]
     assert world.status["acceleratorSeconds"][GPU].keys() == {"restarted"}
+
+
+async def test_a_status_that_is_written_again_after_it_was_pruned_counts_nothing_twice(mocker: MockerFixture) -> None:
+    """Neither in the status nor in the metrics: what the server dropped was counted when it was sent."""
+    world = await a_new_process(JobStatus(), gpu_pod(), on_the_server=())
+    world.client.drops = UNKNOWN | {"acceleratorSeconds", "acceleratorPods", "attemptHistory", "executionAttempt"}
+    metrics = FakeMetrics()
+    mocker.patch.object(world.metrics, "_metrics", metrics)
+    await world.sync_and_observe()
+    world.pods.put(gpu_pod("Succeeded", 0, ended_s=10))
+    await world.sync_and_observe()
+    sent, counted = world.status, metrics.counted(ACCELERATORS)
+    assert counted == {("ns", GPU, "succeeded"): 80}
+    changes(world)
+    async with world.running():
+        await asyncio.sleep(3.5 * PROBE_S)
+    assert changes(world) == [STATUS[:2]] * 3
+    assert world.status == sent
+    assert metrics.counted(ACCELERATORS) == counted
 
 
 async def test_the_end_of_a_job_is_logged_once_by_each_process_within_an_hour() -> None:
