@@ -38,7 +38,7 @@ from tfjob_operator.cli.model.pods import (
     running_since,
 )
 from tfjob_operator.cli.model.words import seconds_between
-from tfjob_operator.cli.operators import MOVED, ClusterState, TrainingOperator, may_write, read_deployment
+from tfjob_operator.cli.operators import MOVED, ClusterState, TrainingOperator, is_proven, may_write, read_deployment
 from tfjob_operator.cli.operators import SELECTOR as PEER
 from tfjob_operator.cli.permissions import ResourceAttributes
 from tfjob_operator.cli.selection import selector_of
@@ -274,16 +274,14 @@ class _EvidenceReader:
 
         Without permission there are none: few users may read them, and only administrators can do something about them.
         """
+        found = self._unnoted(ResourceAttributes("list", core.DEPLOYMENTS), labelSelector=PEER)
+        if not found:
+            return []
         is_moved = space is not None and MOVED in (space.metadata.labels or {})
-        bindings = ResourceAttributes("list", objects.CLUSTER_ROLE_BINDINGS)
-        cluster = ClusterState(
-            self._unnoted(ResourceAttributes("list", core.DEPLOYMENTS), labelSelector=PEER),
-            None,
-            moved=[self._here] * is_moved,
-            bindings=self._unnoted(bindings) if is_moved else (),
-        )
-        peers = map(read_deployment, cluster.deployments or ())
-        return [peer for peer in peers if may_write(cluster, peer, self._here)]
+        bindings = self._unnoted(ResourceAttributes("list", objects.CLUSTER_ROLE_BINDINGS))
+        cluster = ClusterState(found, None, moved=[self._here] * is_moved, bindings=bindings)
+        peers = map(read_deployment, found)
+        return [peer for peer in peers if is_proven(cluster, peer) and may_write(cluster, peer, self._here)]
 
     def _unnoted(self, read: ResourceAttributes, **query: str) -> list[Mapping[str, Any]] | None:
         """Return the objects of a list; None without permission, which is not reported."""

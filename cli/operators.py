@@ -242,6 +242,15 @@ def may_write(cluster: ClusterState, operator: TrainingOperator, namespace: str)
     )
 
 
+def is_proven(cluster: ClusterState, operator: TrainingOperator) -> bool:
+    """Return True if an administrator has bound the service account of a training-operator, or if that may not be read.
+
+    Anybody can create a Deployment with its label; only administrators of the cluster create ClusterRoleBindings. One remains
+    when namespaces are moved: that of `READER`.
+    """
+    return cluster.bindings is None or bool(bound_to(cluster, operator.namespace, operator.account))
+
+
 def rivalry(cluster: ClusterState) -> str:
     """Return which two operators serve the same jobs, as a sentence; "" if none do."""
     for operator in map(read_deployment, cluster.deployments or ()):

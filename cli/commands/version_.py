@@ -97,20 +97,19 @@ def _rivalry(session: Session, peers: Sequence[TrainingOperator]) -> str:
     """Return which two operators serve the same jobs, "" if none do. What only claims to be an operator does not count."""
     from tfjob_operator.cli.installations import SELECTOR, installations
     from tfjob_operator.cli.model.facts import listed
-    from tfjob_operator.cli.operators import MOVED, ClusterState, binding_objects, rivalry
+    from tfjob_operator.cli.operators import MOVED, ClusterState, is_proven, rivalry
 
-    def read(path: str) -> Sequence[Mapping[str, Any]] | None:
-        found = session.get_if_allowed(path)
+    def read(path: str, **query: str) -> Sequence[Mapping[str, Any]] | None:
+        found = session.get_if_allowed(path, **query)
         return None if found is None else listed(found.get("items"))
 
     own = installations(_listed(session, "/apis/apps/v1", "deployments", labelSelector=SELECTOR) or ())
-    bindings, namespaces = read(BINDINGS), read(NAMESPACES) or ()
-    moved = [meta["name"] for each in namespaces if MOVED in ((meta := each["metadata"]).get("labels") or {})]
-    proven = _proven(session, BINDING)
+    bindings, proven = read(BINDINGS), _proven(session, BINDING)
+    moved = [each["metadata"]["name"] for each in read(NAMESPACES, labelSelector=MOVED) or ()]
     cluster = ClusterState(None, None, moved=moved, bindings=bindings)
     return rivalry(
         cluster._replace(
-            deployments=[peer.found for peer in peers if bindings is None or moved or binding_objects(cluster, peer)],
+            deployments=[peer.found for peer in peers if is_proven(cluster, peer)],
             installed=[each for each in own if bindings is None or each.namespace in proven | {each.served}],
         )
     )

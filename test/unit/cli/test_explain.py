@@ -394,10 +394,14 @@ def test_an_operator_whose_image_cannot_be_pulled_is_installed(server: Server) -
         (False, True, "1. Two operators serve the job: tfjob-operator kubeflow/tf-job-operator and "),
         (True, True, "1. Two operators serve the job: "),
         (True, False, ""),
+        (False, False, ""),
     ],
 )
 def test_two_operators_of_one_job_are_the_first_cause(server: Server, moved: bool, bound: bool, first: str) -> None:
-    """In a moved namespace, training-operator can write only with the ClusterRoleBinding that its plan has deleted."""
+    """In a moved namespace, training-operator can write only with the ClusterRoleBinding that its plan has deleted.
+
+    A Deployment whose account no administrator has bound may be that of a tenant, who only uses the label.
+    """
     server.answers(MNIST, job("mnist", "Running", spec=SPEC))
     server.answers(LEASES, items(operator_lease("kubeflow", datetime.now(UTC).isoformat())))
     server.answers(DEPLOYMENTS, items(operator_deployment("kubeflow", readyReplicas=2)))

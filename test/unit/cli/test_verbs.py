@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from pytest_mock import MockerFixture
@@ -17,6 +18,7 @@ from tfjob_operator.cli import durations
 from tfjob_operator.cli.commands import version_
 from tfjob_operator.cli.complete import argument_of
 from tfjob_operator.cli.main import COMMANDS
+from tfjob_operator.cli.operators import MOVED, READER
 from unit.cli import training_operator
 from unit.cli.conftest import JOBS, Server, job, operator_deployment, operator_lease, outcome, pod, run
 from unit.cli.training_operator import INSTALLED, PEERS
@@ -591,20 +593,20 @@ def test_version_says_first_that_two_operators_serve_the_same_jobs(server: Serve
     own = training_operator.installed("kubeflow")
     alone = training_operator.installed("team", "--namespace=$(KUBEFLOW_NAMESPACE)")
     peer = training_operator.deployment(image="training:v1")
-    label = {"tfjob.kubeflow.org/operator": "tfjob-operator"}
-    bound = training_operator.binding()
-    for ours, bindings, labels, two_run in (
-        (own, [bound], {}, True),
-        (own, None, {}, True),
-        (own, [], {}, False),
-        (alone, [bound], label, True),
-        (alone, [], label, False),
+    bound, reader = training_operator.binding(), training_operator.binding(READER, READER)
+    moved = [{"metadata": {"name": "team", "labels": {MOVED: "tfjob-operator"}}}]
+    for ours, bindings, labelled, two_run in (
+        (own, [bound], [], True),
+        (own, None, [], True),
+        (own, [], [], False),
+        (alone, [reader, bound], moved, True),
+        (alone, [reader], moved, False),
     ):
         server.answers(DEPLOYMENTS, {"items": [ours]})
         server.answers(training_operator.PEERS, {"items": [peer]})
         server.answers(training_operator.BINDINGS, {"items": bindings or []}, code=403 if bindings is None else 200)
         server.answers(version_.BINDING, BOUND)
-        server.answers("/api/v1/namespaces", {"items": [{"metadata": {"name": "team", "labels": labels}}]})
+        server.answers(f"/api/v1/namespaces?{urlencode({'labelSelector': MOVED})}", {"items": labelled})
         lines = server.run("version").output.splitlines()
         assert lines[0].startswith("warning ") is two_run
         assert ("both serve the TFJobs" in lines[0]) is two_run
