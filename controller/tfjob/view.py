@@ -162,11 +162,18 @@ class PrunedStatus:
         return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **pruned.fields))
 
     def is_due(self, uid: str) -> bool:
-        """Return True if the status of a job is to be written again although nothing has changed."""
+        """Return True if the status of a job is to be written again although nothing has changed.
+
+        Before that time, the job whose turn is next is queued again: the queue may have kept the delay of an earlier write.
+        """
         if uid in self._due:
             return True
-        is_next = self._probe_at is not None and self._clock.monotonic() >= self._probe_at
-        return is_next and uid == next(iter(self._sent), "")
+        pruned = self._sent.get(uid)
+        if pruned is None or self._probe_at is None or uid != next(iter(self._sent)):
+            return False
+        if (wait_s := self._probe_at - self._clock.monotonic()) > 0:
+            self._feed.after(pruned.key, wait_s)
+        return wait_s <= 0
 
     def forget(self, uid: str) -> None:
         """Forget all state of a deleted job."""

@@ -303,6 +303,21 @@ async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
     assert world.recorder.reasons.count("StatusFieldsPruned") == 1
 
 
+async def test_a_job_that_was_written_twice_within_a_minute_still_tells_of_a_repaired_crd() -> None:
+    """On a real server none did: the queue keeps the earlier of two delays, and at that time the status was not due."""
+    world = ControllerHarness(JOB)
+    world.client.drops = UNKNOWN
+    async with world.running():
+        await asyncio.sleep(PROBE_S / 4)
+        world.put_children("Worker", 0, "Running")
+        await asyncio.sleep(PROBE_S / 4)
+        assert world.taken().count(STATUS) == 2
+        world.client.drops = frozenset()
+        await asyncio.sleep(PROBE_S)
+    assert world.taken().count(STATUS) == 1
+    assert world.status["observedGeneration"] == JOB.metadata.generation
+
+
 async def test_a_repaired_crd_is_noticed_within_a_minute_and_gets_the_lost_fields_of_all_jobs() -> None:
     """No event tells of it. Until then, one job is written each minute, with all that the server does not keep."""
     other = job(spec(Worker=1), name="other", uid="other")
