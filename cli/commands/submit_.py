@@ -90,6 +90,12 @@ def _quantity(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
     return given
 
 
+def _only_one(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    if len(given) > 1:
+        raise click.BadParameter("one manifest is expected: write what the others add into it")
+    return given[0] if given else None
+
+
 def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | None) -> int | None:
     length = seconds(ctx, option, given)
     return None if length is None else round(length)
@@ -98,7 +104,14 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
 @click.command("submit", cls=WithProgram)
 @click.argument("name", metavar="NAME")
 @click.argument("program", metavar="[-- COMMAND [ARG...]]", nargs=-1, type=click.UNPROCESSED)
-@click.option("-f", "--filename", metavar="FILE", help="A manifest of one TFJob that the options override.")
+@click.option(
+    "-f",
+    "--filename",
+    multiple=True,  # click would take the last one, where kubectl takes all
+    callback=_only_one,
+    metavar="FILE",
+    help="A manifest of one TFJob that the options override.",
+)
 @click.option("--image", default="", help="The image of all replicas.")
 @click.option("--workers", type=_COUNT, metavar="COUNT", help="Workers; by default 1.")
 @click.option("--ps", type=_COUNT, metavar="COUNT", help="Parameter servers.")
@@ -214,6 +227,7 @@ def _submission(given: dict[str, Any]) -> Submission:
 def _print(job: dict[str, Any], output: str | None, how: str) -> None:
     name = f"{jobs.FULL_NAME}/{job['metadata']['name']}"
     if output in {"json", "yaml"}:
+        job["metadata"].pop("managedFields", None)  # as in kubectl
         print_value(job, output)
     else:
         echo(name if output == "name" else f"{name} created{how}")

@@ -204,6 +204,13 @@ def test_a_file_must_have_one_job_of_v1(tmp_path: Path, text: str, says: str) ->
     assert (result.exit_code, says in result.stderr) == (1, True)
 
 
+def test_a_second_file_is_refused_rather_than_the_first_ignored(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(BASE)
+    file = str(tmp_path / "base.yaml")
+    result = run("submit", "mine", "-f", file, "-f", file, "--dry-run")
+    assert (result.exit_code, "one manifest is expected" in result.stderr) == (2, True)
+
+
 def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
     body = shown("--queue=gpus")
     assert body["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpus"}
@@ -232,9 +239,15 @@ def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server) -> None:
 
 @pytest.mark.parametrize(("output", "printed"), [("name", "tfjob.kubeflow.org/mnist\n"), ("json", None)])
 def test_what_was_made_is_printed_as_it_was_asked_for(server: Server, output: str, printed: str | None) -> None:
-    server.answers(JOBS, job())
+    made = job()
+    made["metadata"]["managedFields"] = [{"manager": "kubectl-tfjob"}]
+    server.answers(JOBS, made)
     result = server.run("submit", "mnist", "--image=x", "-o", output)
-    assert result.stdout == printed if printed else json.loads(result.stdout)["metadata"]["uid"] == "uid-mnist"
+    if printed:
+        assert result.stdout == printed
+    else:
+        meta = json.loads(result.stdout)["metadata"]
+        assert (meta["uid"], "managedFields" in meta) == ("uid-mnist", False)
 
 
 def test_a_refusal_of_the_server_is_one_line(server: Server) -> None:
