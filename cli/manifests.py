@@ -184,9 +184,14 @@ def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
     body = _value(node)
     group, _, version = str(body.get("apiVersion", "")).partition("/")
     kinds = {TFJOBS.group: TFJOBS.kind, TENSORFLOW.resource.group: TENSORFLOW.resource.kind}
-    if kinds.get(group) != body.get("kind"):
-        return
     line = node.start_mark.line + 1
+    if kinds.get(group) != body.get("kind"):
+        if str(body.get("kind")).casefold() == TFJOBS.kind.casefold():
+            found = f"{quoted(str(body['kind']))} of {quoted(str(body.get('apiVersion')))}"
+            raise CliError(
+                f"{file}:{line}: {found} does not exist: write {TFJOBS.kind} of {TFJOBS.group}/{TFJOBS.version}"
+            )
+        return
     served = VERSIONS if group == TFJOBS.group else (TENSORFLOW.resource.version,)
     if version not in served:
         raise CliError(
@@ -336,6 +341,7 @@ def _rejected(spec: object) -> Iterator[Mistake]:
     """Yield the values that the schema of the CRD rejects, and those for which the API server rejects every pod."""
     yield from _invalid_quantities(spec)
     yield from _beyond_limits(spec)
+    yield from _of_devices(spec)
     yield from _in_templates(spec, "spec")
 
 
@@ -361,8 +367,29 @@ def _beyond_limits(spec: object) -> Iterator[Mistake]:
                 yield Mistake(f"{path}.requests.{name}", why)
 
 
+def _of_devices(spec: object) -> Iterator[Mistake]:
+    """Yield the amounts of extended resources, such as GPUs, that the API server rejects: it wants equal whole numbers."""
+    for path, resources in _resources(spec, "spec"):
+        requests, limits = mapping(resources.get("requests")), mapping(resources.get("limits"))
+        for name in sorted({*requests, *limits}):
+            if "/" not in name or "kubernetes.io/" in name:
+                continue
+            for kind, amounts in (("requests", requests), ("limits", limits)):
+                amount = parse_quantity(amounts.get(name))
+                if amount is not None and amount % 1:
+                    yield Mistake(
+                        f"{path}.{kind}.{name}", f"{amounts[name]} is not a whole number: no pod can be created"
+                    )
+            wanted, most = parse_quantity(requests.get(name)), parse_quantity(limits.get(name))
+            if wanted is not None and (
+                most is None or wanted < most
+            ):  # more than the limit is rejected for all resources
+                why = f"is not equal to its limit {limits[name]}" if name in limits else "has no limit in limits"
+                yield Mistake(f"{path}.requests.{name}", f"{requests[name]} {why}: no pod can be created")
+
+
 def _in_templates(value: object, path: str) -> Iterator[Mistake]:
-    """Yield the mounts of volumes that the pod spec beside them does not have, and the ports out of range."""
+    """Yield mounts of volumes that the pod spec beside them does not have, ports out of range, and what exists twice."""
     if isinstance(value, list):
         for index, each in enumerate(value):
             yield from _in_templates(each, f"{path}[{index}]")
@@ -370,12 +397,17 @@ def _in_templates(value: object, path: str) -> Iterator[Mistake]:
         for key, each in value.items():
             if key == "template":
                 spec = mapping(mapping(each).get("spec"))
-                names = {volume.get("name") for volume in listed(spec.get("volumes"))}
+                volumes = listed(spec.get("volumes"))
+                names = {volume.get("name") for volume in volumes}
+                yield from _repeated(volumes, "name", f"{path}.template.spec.volumes")
                 for kind in ("initContainers", "containers"):
                     for number, container in enumerate(listed(spec.get(kind))):
                         own_path = f"{path}.template.spec.{kind}[{number}]"
                         yield from _without_volume(container, names, own_path)
                         yield from _ports_out_of_range(container, own_path)
+                        yield from _repeated(
+                            listed(container.get("volumeMounts")), "mountPath", f"{own_path}.volumeMounts"
+                        )
             else:
                 yield from _in_templates(each, f"{path}.{key}")
 
@@ -387,6 +419,17 @@ def _without_volume(container: Mapping[str, Any], volumes: Collection[object], p
             yield Mistake(
                 f"{path}.volumeMounts[{place}].name", f"{quoted(name)} is not in volumes: no pod can be created"
             )
+
+
+def _repeated(entries: Iterable[Mapping[str, Any]], key: str, path: str) -> Iterator[Mistake]:
+    """Yield the entries of a list whose key has the value of an earlier one."""
+    seen = set[str]()
+    for place, entry in enumerate(entries):
+        found = entry.get(key)
+        if isinstance(found, str) and found in seen:
+            yield Mistake(f"{path}[{place}].{key}", f"{quoted(found)} is there twice: no pod can be created")
+        elif isinstance(found, str):
+            seen.add(found)
 
 
 def _ports_out_of_range(container: Mapping[str, Any], path: str) -> Iterator[Mistake]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -150,10 +151,10 @@ RESTARTING: Final = warning(
 )
 DEADLINE_NEAR: Final = warning(
     "deadline-near",
-    "Deadline in {left}: activeDeadlineSeconds is {limit}",
-    "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
-    "Double it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
-    '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{twice}}}}}}}\'',
+    "Deadline {left}: activeDeadlineSeconds is {limit}",
+    "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes, or it has passed and the job was not ended",
+    "Extend it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
+    '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{longer}}}}}}}\'',
     rank=910,
 )
 BACKOFF_NEAR: Final = warning(
@@ -459,7 +460,12 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
-            values = {"left": duration(left_s), "limit": duration(limit_s), "twice": str(2 * limit_s)}
+            # training-operator may end a job long after its deadline, such as when the spec changes.
+            left = (
+                f"in {duration(left_s)}" if left_s > 0 else f"passed {duration(-left_s)} ago, and the job was not ended"
+            )
+            longer = max(2 * limit_s, math.ceil(age_s) + limit_s)
+            values = {"left": left, "limit": duration(limit_s), "longer": str(longer)}
             yield of_job(facts, DEADLINE_NEAR, seen, **values)
     times, limit = (
         sum(record.total for record in status.restarts),

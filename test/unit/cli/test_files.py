@@ -288,6 +288,19 @@ def test_a_template_of_which_no_pod_can_be_created_is_an_error(tmp_path: Path) -
         ('resources: {limits: {memory: " 1Gi "}}', ""),
         ("resources: {limits: {nvidia.com/gpu: 1, cpu: 0.5, memory: 1e9}}", ""),
         ("ports: [{containerPort: 65535}]", ""),
+        (
+            "resources: {limits: {nvidia.com/gpu: 0.5}}",
+            "resources.limits.nvidia.com/gpu: 0.5 is not a whole number: no pod can be created",
+        ),
+        (
+            "resources: {requests: {nvidia.com/gpu: 1}}",
+            "resources.requests.nvidia.com/gpu: 1 has no limit in limits: no pod can be created",
+        ),
+        (
+            "resources: {requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 2}}",
+            "resources.requests.nvidia.com/gpu: 1 is not equal to its limit 2: no pod can be created",
+        ),
+        ("resources: {requests: {nvidia.com/gpu: 1000m}, limits: {nvidia.com/gpu: 1}}", ""),
     ],
 )
 def test_what_the_api_server_rejects_is_an_error(tmp_path: Path, field: str, says: str) -> None:
@@ -296,6 +309,29 @@ def test_what_the_api_server_rejects_is_an_error(tmp_path: Path, field: str, say
     told = f":12: spec.tfReplicaSpecs.Worker.template.spec.containers[0].{says}\n" if says else ""
     result = run("validate", file)
     assert (result.exit_code, result.stdout.removeprefix(file)) == (1 if says else 0, told)
+
+
+def test_volumes_and_mounts_that_are_there_twice_are_errors(tmp_path: Path) -> None:
+    volumes = "volumes: [{name: data, emptyDir: {}}, {name: data, emptyDir: {}}]\n          containers:"
+    mounts = "volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /data}]\n            image:"
+    file = write(tmp_path, JOB.replace("containers:", volumes, 1).replace("image:", mounts))
+    path = "spec.tfReplicaSpecs.Worker.template.spec"
+    assert [line.partition(": ")[2] for line in run("validate", file).stdout.splitlines()] == [
+        f"{path}.volumes[1].name: data is there twice: no pod can be created",
+        f"{path}.containers[0].volumeMounts[1].mountPath: /data is there twice: no pod can be created",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("batch/v1", "TFJob"), ("kubeflow.org/v1", "TfJob"), ("tensorflow.org/v1alpha1", "TFJob")]
+)
+def test_a_job_of_a_wrong_group_or_kind_is_an_error(tmp_path: Path, version: str, kind: str) -> None:
+    """It was passed over, as objects of other kinds in the same file are."""
+    file = write(tmp_path, JOB.replace("kubeflow.org/v1", version).replace("TFJob", kind))
+    result = run("validate", file)
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (
+        1, f"error: {file}:1: {kind} of {version} does not exist: write TFJob of kubeflow.org/v1",
+    )  # fmt: skip
 
 
 def test_a_size_limit_that_is_no_quantity_is_an_error_beside_the_others(tmp_path: Path) -> None:

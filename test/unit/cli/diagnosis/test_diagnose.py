@@ -813,6 +813,19 @@ def test_each_limit_is_the_only_cause_and_the_advice_names_its_field(limit: Even
     assert LIMITS[limit].field in " ".join(cause.to_do)
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "when", "longer"),
+    [(3900, "in 5m", 7800), (1800, "passed 30m ago", 5400), (600, "passed 50m ago", 4200)],
+)
+def test_the_advised_deadline_lies_in_the_future(limit_s: int, when: str, longer: int) -> None:
+    """training-operator ends a job after its deadline only when it next looks: twice a deadline of long ago would end it."""
+    world = world_of("deadline-near")
+    world.spec["runPolicy"]["activeDeadlineSeconds"] = limit_s
+    cause = first_of(world)
+    assert cause.title.startswith(f"Deadline {when}")
+    assert f'"activeDeadlineSeconds":{longer}}}' in cause.to_do[0]
+
+
 @pytest.mark.parametrize("reason", [*ConditionReason, "AReasonOfAnotherOperator", ""])
 def test_a_failed_job_is_never_nothing_wrong(reason: str) -> None:
     world = world_of("job-failed")
