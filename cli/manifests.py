@@ -15,7 +15,7 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.text import one_line, quoted
 from tfjob_operator.api.v1 import validation as v1
-from tfjob_operator.api.v1.constants import TFJOBS, EventReason
+from tfjob_operator.api.v1.constants import TF_CONFIG, TFJOBS, EventReason
 from tfjob_operator.api.v1.reader import MAX_REPORTED
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
 from tfjob_operator.api.v1.tf_config import process_count, too_long
@@ -304,7 +304,7 @@ def _judge_v1(manifest: Manifest, raw: bytes) -> ValidationResult:
     if isinstance(board, InvalidTensorBoard):
         return _good(warnings, f"the job runs without its TensorBoard: {board.text}")
     more = (*(board.unknown_fields if board is not None else ()), *_ignored_arguments(manifest.body))
-    more = (*more, *_other_process_counts(manifest.body, spec))
+    more = (*more, *_other_process_counts(manifest.body, spec), *_equal_tf_configs(spec))
     return _good(warnings, *more, *_tiny_amounts(manifest.body))
 
 
@@ -322,6 +322,14 @@ def _other_process_counts(body: Mapping[str, Any], spec: TFJobSpec) -> Iterator[
     for each in process_counts(mapping(body.get("spec"))) if processes else ():
         if each.value != str(processes):
             yield f"{each.path}: {each.variable} is {each.value}, but the job has {processes} processes: remove it from env"
+
+
+def _equal_tf_configs(spec: TFJobSpec) -> Iterator[str]:
+    """Yield warnings about templates that give all replicas of a type the same TF_CONFIG."""
+    for kind, size in spec.sizes.items():
+        if size > 1 and TF_CONFIG in spec.replicas[kind].template.sets:
+            where = f"spec.tfReplicaSpecs.{kind}.template.spec.containers"
+            yield f"{where}: env sets {TF_CONFIG}, so all {size} replicas have the same task index: remove it from env"
 
 
 def _tiny_amounts(body: Mapping[str, Any]) -> list[str]:

@@ -256,6 +256,20 @@ def test_memory_in_the_wrong_unit_is_a_warning(tmp_path: Path) -> None:
     ).stdout
 
 
+@pytest.mark.parametrize(("replicas", "warns"), [(1, False), (2, True)])
+def test_one_tf_config_for_several_replicas_is_a_warning(tmp_path: Path, replicas: int, warns: bool) -> None:
+    """Each would train a model of its own, and the job would succeed."""
+    text = JOB.replace("replicas: 1", f"replicas: {replicas}").replace(
+        "image:", "env: [{name: TF_CONFIG, value: '{}'}]\n            image:"
+    )
+    file = write(tmp_path, text)
+    said = (
+        "spec.tfReplicaSpecs.Worker.template.spec.containers: env sets TF_CONFIG, so all 2 replicas have the same task "
+    )
+    told = run("validate", file)
+    assert (told.exit_code, f": warning: {said}" in told.stdout) == (0, warns)
+
+
 def test_a_template_of_which_no_pod_can_be_created_is_an_error(tmp_path: Path) -> None:
     """The API server accepts the job, and rejects its pods; the operator then fails the job."""
     amounts = "resources: {limits: {memory: 1Gi}, requests: {memory: 2Gi, cpu: 1}}"

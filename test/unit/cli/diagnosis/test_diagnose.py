@@ -646,6 +646,13 @@ def test_a_process_that_hangs_after_an_exception_is_opened_and_restarted_with_th
     assert "kubectl tfjob restart mnist -n team" in steps_of(world)
 
 
+def test_one_tf_config_for_several_replicas_is_also_told_of_a_job_that_succeeded() -> None:
+    """Each replica trained a model of its own."""
+    world = world_of("tf-config-equal")
+    world.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+    assert first_of(world).id == "tf-config-equal"
+
+
 @pytest.mark.parametrize(("count", "is_warned"), [("4", True), ("2", False)])
 def test_a_number_of_processes_in_a_template_that_is_not_that_of_the_job_is_a_warning(
     count: str, is_warned: bool
