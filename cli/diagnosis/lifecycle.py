@@ -421,9 +421,12 @@ def _services(facts: Facts) -> Iterator[Finding]:
         return
     services = {service.metadata.name: service for service in facts.evidence.services}
     begun = facts.job.status.begun
-    is_shared = begun is not None and begun.network == Network.SHARED
+    wants_shared = isinstance(facts.spec, TFJobSpec) and facts.spec.network is Network.SHARED
+    may_be_shared = begun is None and (wants_shared or facts.name in services)
     for pod in facts.live_pods:
         name = facts.shape.replica_of(pod)
+        # An outdated CRD prunes `begun`. Then the operator, too, tells by the pods what network they have.
+        is_shared = pod.spec.subdomain == facts.name if may_be_shared else (begun and begun.network) == Network.SHARED
         of = facts.name if is_shared else name
         service, age_s = services.get(of), facts.age_s(pod.metadata.creation_timestamp)
         if name not in facts.wanted or age_s is None or age_s < _LATE_S:

@@ -144,6 +144,7 @@ class PodSpecDetails(Struct, frozen=True):
     scheduler_name: str = ""
     scheduling_group: SchedulingGroup | None = None
     restart_policy: str = ""
+    subdomain: str = ""
     termination_grace_period_seconds: int = 30
 
     @property

@@ -820,6 +820,22 @@ def test_each_limit_is_the_only_cause_and_the_advice_names_its_field(limit: Even
     assert LIMITS[limit].field in " ".join(cause.to_do)
 
 
+def test_pods_of_a_shared_network_need_no_services_of_their_own_after_an_outdated_crd_pruned_the_record() -> None:
+    """The operator, too, tells by the pods what network they have."""
+    world = world_of()
+    world.services = {"mnist": world.services[WORKER] | {"metadata": {"name": "mnist", "namespace": "team"}}}
+    world.services["mnist"]["spec"] = {"selector": {"training.kubeflow.org/job-name": "mnist"}}
+    world.spec["runPolicy"]["network"] = world.status["begun"]["network"] = "shared"
+    for pod in world.pods.values():
+        pod["spec"]["subdomain"] = "mnist"
+    assert not ids_of(world)
+    del world.status["begun"]
+    assert not ids_of(world)
+    for pod in world.pods.values():
+        del pod["spec"]["subdomain"]
+    assert "service-missing" in ids_of(world)
+
+
 @pytest.mark.parametrize(
     ("limit_s", "when", "longer"),
     [(3900, "in 5m", 7800), (1800, "passed 30m ago", 5400), (600, "passed 50m ago", 4200)],
