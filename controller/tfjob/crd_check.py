@@ -74,7 +74,8 @@ class _ResourceList(msgspec.Struct):
 async def check_crds(client: RestClient, apis: Collection[str]) -> None:
     """Log what is missing for the TFJobs of `apis`: a CRD, older versions, or status fields.
 
-    A missing CRD is logged every minute until it is installed. Does not raise: the operator works without this check.
+    A missing CRD is logged every minute until it is installed; missing fields once, if they are missing after a minute too.
+    Does not raise: the operator works without this check.
     """
     groups = {api.partition("/")[0] for api in apis}
     while True:
@@ -103,6 +104,11 @@ async def _check_schema(client: RestClient) -> None:
     if absent:
         log.warning("crd_lacks_versions", versions=absent, remedy=f"if jobs of these versions are wanted, {REMEDY}")
     missing = missing_fields(await _openapi(client))
+    if missing:
+        await asyncio.sleep(
+            RETRY_S
+        )  # OpenAPI shows the schema of a CRD that was just applied some time after it is in use
+        missing = missing_fields(await _openapi(client))
     if missing:
         log.error("crd_lacks_fields", fields=missing, remedy=REMEDY)
 

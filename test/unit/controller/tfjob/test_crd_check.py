@@ -100,10 +100,9 @@ def test_our_crd_lacks_nothing_and_a_field_within_a_record_of_restarts_is_missed
 async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None:
     """D3: OpenAPI v3 came with Kubernetes 1.24."""
     plain = {"Content-Type": "text/plain; charset=utf-8"}
-    (line,), transport = await looked_at(
-        *SERVED, NOT_FOUND, FakeResponse(body=document(GO_OPERATORS, version=2), headers=plain)
-    )
-    assert [request.path for request in transport.requests][len(SERVED) :] == [OPENAPI_V3, OPENAPI_V2]
+    asked = [NOT_FOUND, FakeResponse(body=document(GO_OPERATORS, version=2), headers=plain)]
+    (line,), transport = await looked_at(*SERVED, *asked, *asked)
+    assert [request.path for request in transport.requests][len(SERVED) :] == [OPENAPI_V3, OPENAPI_V2] * 2
     assert (line["event"], line["log_level"]) == ("crd_lacks_fields", "error")
     assert "status.restarts" in line["fields"]
 
@@ -119,9 +118,16 @@ async def test_a_response_that_tells_nothing_is_no_error(answer: FakeResponse) -
 async def test_an_api_server_that_is_away_is_asked_again_a_minute_later() -> None:
     """D3: the start does not wait for it."""
     lost = [ConnectionLostError("reset")] * 11  # a GET is tried again ten times
-    (line,), transport = await looked_at(*lost, *SERVED, FakeResponse(body=document(GO_OPERATORS)))
+    (line,), transport = await looked_at(*lost, *SERVED, *[FakeResponse(body=document(GO_OPERATORS))] * 2)
     assert line["event"] == "crd_lacks_fields"
     assert transport.sent_at[-1] - transport.sent_at[0] >= RETRY_S
+
+
+async def test_a_crd_that_was_just_applied_is_not_reported_for_what_openapi_still_shows_of_the_former_one() -> None:
+    """D3: at a move from training-operator, whose CRD is replaced seconds before the start."""
+    lines, transport = await looked_at(*SERVED, FakeResponse(body=document(GO_OPERATORS)), complete())
+    assert lines == []
+    assert transport.sent_at[-1] - transport.sent_at[-2] >= RETRY_S
 
 
 async def test_a_missing_crd_is_logged_with_the_command_that_installs_it_every_minute_until_it_is_served() -> None:
