@@ -90,7 +90,8 @@ def _quantity(_ctx: click.Context, _option: click.Parameter, given: str) -> str:
     return given
 
 
-def _only_one(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> str | None:
+def only_one(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """Return the value of an option that may be given once. Raises BadParameter for a second one."""
     if len(given) > 1:
         raise click.BadParameter("one manifest is expected: write what the others add into it")
     return given[0] if given else None
@@ -108,7 +109,7 @@ def _whole_seconds(ctx: click.Context, option: click.Parameter, given: str | Non
     "-f",
     "--filename",
     multiple=True,  # click would take the last one, where kubectl takes all
-    callback=_only_one,
+    callback=only_one,
     metavar="FILE",
     help="A manifest of one TFJob that the options override.",
 )

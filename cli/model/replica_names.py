@@ -34,8 +34,8 @@ _NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})
 
 
 def type_of(name: str) -> str:
-    """Return a replica type as v1 spells it; any other text unchanged."""
-    return _TYPES.get(name.casefold(), name)
+    """Return a replica type as v1 spells it; any other with a capital letter only, since labels have it in lower case."""
+    return _TYPES.get(name.casefold(), name.capitalize())
 
 
 def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:

@@ -5,7 +5,7 @@ It has a status with a condition, a finalizer, events, leader election and metri
 
 from typing import Any
 
-from kubecontrollers import App, Condition, Deployment, Election, Kind, Request, Resource, Struct
+from kubecontrollers import App, Condition, Deployment, Election, Kind, Request, Resource, Struct, is_true
 
 
 class FooSpec(Struct, frozen=True):
@@ -54,8 +54,8 @@ async def sync(request: Request[Foo]) -> None:
         observed_generation=foo.metadata.generation,
     )
     await request.status(FooStatus(available_replicas=available, conditions=(ready,)))
-    if is_ready:
-        request.event("Ready", ready.message)
+    if is_ready and not (foo.status is not None and is_true(foo.status.conditions, "Ready")):
+        request.event("Ready", ready.message)  # once, not at each sync
 
 
 def deployment_of(foo: Foo) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from hack.plugin.archive import ROOT
+from tfjob_operator.cli.commands.submit_ import only_one
 from tfjob_operator.cli.main import COMMANDS, NAME, app
 from tfjob_operator.cli.options import GLOBAL_KEYS
 
@@ -60,5 +61,5 @@ def _options(command: click.Command, *, common: bool = False) -> Iterator[str]:
             value = "" if each.is_flag else f" {each.make_metavar(click.Context(command))}"
             names = ", ".join(f"`{name}{value}`" for name in (*each.opts, *each.secondary_opts))
             default = f" Default: {each.default}." if each.show_default else ""
-            many = " May be repeated." if each.multiple else ""
+            many = " May be repeated." if each.multiple and each.callback is not only_one else ""
             yield f"- {names}: {each.help or ''}{default}{many}"

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
+from structlog.typing import EventDict
 
 from kit.checks import WriteChecks
 from kit.clocks import SimulatedClock
@@ -238,6 +239,7 @@ class Simulate:
         faults: Faults | None = None,
         kubernetes: int | None = None,
         identical_children: int | None = 1,
+        may_raise: tuple[type[Exception], ...] = (),
     ) -> None:
         """Play all seeds. The first failure ends the test; its notes have the requests and a command that replays it.
 
@@ -250,9 +252,10 @@ class Simulate:
         - faults: replaces the seed's faults; `faults.CALM` has none.
         - kubernetes: the minor version of the API server, instead of the seed's.
         - identical_children: how many identical children with generated names an owner may have; None: any number.
+        - may_raise: errors that a sync may raise beside those of the API, such as those of another service.
 
-        Logs are shown when a single seed is played. Raises OracleError if the controller does not come to rest or breaks one of
-        the rules in `checks.WriteChecks`, and whatever `controller` or `users` raises.
+        Logs are shown when a single seed is played. Raises OracleError if a sync raises another error, the controller does not
+        come to rest, or it breaks one of the rules in `checks.WriteChecks`, and whatever `controller` or `users` raises.
         """
         given = [_kind_of(each) for each in kinds]
         play = partial(
@@ -263,12 +266,13 @@ class Simulate:
             faults=faults,
             kubernetes=kubernetes,
             identical_children=identical_children,
+            may_raise=may_raise,
         )
         if self._first is not None:
             seeds = 1
         first, count = self._first or 0, self._count or seeds
-        with _quiet_logs(quiet=count > 1):
-            play_seeds(play, range(first, first + count), f"pytest '{self._test}' --kube-seed=")
+        # The logs of many seeds are of no use, and take time.
+        play_seeds(partial(play, quiet=count > 1), range(first, first + count), f"pytest '{self._test}' --kube-seed=")
 
 
 def _kind_of(given: Kind | Resource | ObjectClass) -> Kind:
@@ -278,11 +282,20 @@ def _kind_of(given: Kind | Resource | ObjectClass) -> Kind:
 
 
 @contextmanager
-def _quiet_logs(*, quiet: bool) -> Iterator[None]:
-    """Drop the library's logs: those of many seeds are of no use, and take time. The replay of a seed has them."""
+def _watched_logs(crashed: Callable[[BaseException], None], *, quiet: bool) -> Iterator[None]:
+    """Call `crashed` with each error that the library logs as one of a sync's own; if `quiet`, drop all logs."""
     before = structlog.get_config()
+
+    def watch(_: object, __: str, line: EventDict) -> EventDict:
+        if line["event"] == "sync_crashed":
+            crashed(line["exc_info"])
+        if quiet:
+            raise structlog.DropEvent
+        return line
+
     if quiet:
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("error"))
+    structlog.configure(processors=[watch, *before["processors"]])
     try:
         yield
     finally:
@@ -298,6 +311,8 @@ def play_cluster(
     faults: Faults | None = None,
     kubernetes: int | None = None,
     identical_children: int | None = 1,
+    may_raise: tuple[type[Exception], ...] = (),
+    quiet: bool = False,
 ) -> list[str]:
     """Play a controller and its users with a seed, and return the history. The arguments are those of `Simulate`."""
     fate = Random(f"cluster {seed}")
@@ -313,7 +328,7 @@ def play_cluster(
         return world
 
     async def scenario(world: World) -> None:
-        await _play(world, controller, users, identical_children)
+        await _play(world, controller, users, identical_children, may_raise, quiet=quiet)
 
     try:
         return run_seed(scenario, seed, make)
@@ -322,13 +337,27 @@ def play_cluster(
         raise
 
 
-async def _play(world: World, program: Program, users: Program, identical_children: int | None) -> None:
+async def _play(
+    world: World,
+    program: Program,
+    users: Program,
+    identical_children: int | None,
+    may_raise: tuple[type[Exception], ...],
+    *,
+    quiet: bool,
+) -> None:
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def violated(what: str) -> None:
+    def violated(what: str, cause: BaseException | None = None) -> None:
         world.note("VIOLATED", what)
         if not failed.done():
-            failed.set_exception(OracleError(what))
+            error = OracleError(what)
+            error.__cause__ = cause
+            failed.set_exception(error)
+
+    def crashed(error: BaseException) -> None:
+        if not isinstance(error, may_raise):
+            violated(f"a sync raised {error!r}, which may_raise does not allow", error)
 
     await world.create_namespaces("default", "kube-system")
     GarbageCollector(world.server, Random(f"garbage collector {world.seed}"))
@@ -337,13 +366,14 @@ async def _play(world: World, program: Program, users: Program, identical_childr
     WriteChecks(world.server, controller.clients, violated, identical_children=identical_children)
     supervisor = asyncio.create_task(controller.supervise(), name="supervisor", context=NETWORK)
     acting = asyncio.create_task(users(cluster), name="users")
-    try:
-        await asyncio.wait([supervisor, acting, failed], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (acting, supervisor):
-            task.cancel()
-        await asyncio.wait([acting, supervisor])
-        await controller.kill()
+    with _watched_logs(crashed, quiet=quiet):
+        try:
+            await asyncio.wait([supervisor, acting, failed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (acting, supervisor):
+                task.cancel()
+            await asyncio.wait([acting, supervisor])
+            await controller.kill()
     for each in (failed, supervisor, acting):
         if each.done() and not each.cancelled():
             each.result()

@@ -16,6 +16,7 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ApiError
 from tfjob_operator.api.core import CONFIG_MAPS, LEASES
 from tfjob_operator.api.meta import ObjectMeta, Resource, controller_reference
+from tfjob_operator.controller.manager import Controller
 
 KETTLES = Resource("example.com", "v1", "kettles", "Kettle")
 
@@ -90,6 +91,29 @@ def test_reading_and_renewing_a_lease_is_rest(controller: Program, simulate: Sim
 def test_what_no_controller_may_do_fails_it(controller: Program, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         play_cluster(controller, rest, 1)
+
+
+@for_each("quiet", [True, False])
+def test_an_error_of_a_sync_fails_a_seed_unless_the_test_allows_it(quiet: bool) -> None:
+    """Though the controller tries again, and its caches may be right in the end."""
+    error = KeyError("boom")
+
+    async def sync(_: str) -> None:
+        raise error
+
+    async def controller(cluster: Cluster) -> None:
+        cluster.transport()
+        workers = Controller("kettles", sync)
+        workers.queue.add("default/blue")
+        await workers.run()
+
+    async def users(cluster: Cluster) -> None:
+        await cluster.settle()
+
+    with pytest.raises(OracleError, match="a sync raised KeyError") as failure:
+        play_cluster(controller, users, 1, faults=CALM, quiet=quiet)
+    assert failure.value.__cause__ is error
+    play_cluster(controller, users, 1, faults=CALM, may_raise=(LookupError,), quiet=quiet)
 
 
 def test_a_failure_shows_the_requests_and_how_to_replay_it() -> None:
