@@ -88,6 +88,7 @@ _HARMED: Final = {
     "Jobs with failurePolicy, network or tensorBoard, which training-operator ignores:": (
         "{{if .spec.tensorBoard}}{{$is = true}}{{end}}{{with .spec.runPolicy}}{{if .failurePolicy}}{{$is = true}}{{end}}"
         '{{with .network}}{{if eq . "shared"}}{{$is = true}}{{end}}{{end}}{{end}}'
+        '{{with .status}}{{with .begun}}{{with .network}}{{if eq . "shared"}}{{$is = true}}{{end}}{{end}}{{end}}{{end}}'
     ),
     "Jobs with finished replicas, which run again if their pods are gone:": (
         "{{with .status}}{{if .finishedIndices}}{{$is = true}}{{end}}{{end}}"
@@ -521,12 +522,15 @@ def stop_operator(namespace: str) -> Iterator[str]:
 def _back(
     cluster: ClusterState, operator: TrainingOperator, webhooks: Sequence[tuple[str, str]], kept: Sequence[str]
 ) -> Iterator[str]:
+    missing = missing_webhooks(cluster)
+    for _, file in [*webhooks, *missing]:
+        why = f"error: {file}, which step 1 saves, is not in this directory: copy it from where the plan was run"
+        yield f"[ -r {file} ] || {{ echo '{why}' >&2; false; }}"
     yield from unsupported("--all-namespaces")
     yield "# Back 2: Stop tfjob-operator."
     yield from stop_operator(NAMESPACE)
     # Installations of single namespaces still run if step 3 was not executed.
     yield from _remove_installations(cluster)
-    missing = missing_webhooks(cluster)
     restored = bool(webhooks or missing)
     yield f"# Back 3: Start training-operator for TFJobs{', and restore its webhook entry' * restored}."
     if cluster.moved:

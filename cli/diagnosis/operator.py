@@ -365,8 +365,9 @@ def _beside(facts: Facts) -> Iterator[Finding]:
         state = "does not serve TFJobs" if peer.replicas else "has 0 replicas"
         state = f"has 0 of {peer.replicas} pods ready" if peer.serves_tfjobs else state
         yield of_job(facts, PEER_STOPPED, peer=str(peer), state=state).seen_in(*seen)
-    else:
-        yield from _asleep(facts)
+    else:  # both are stopped, as between two steps of a migration
+        for found in _asleep(facts):
+            yield replace(found, problem=replace(found.problem, to_do=(*found.problem.to_do, _MIGRATION)))
 
 
 def _shown(peer: TrainingOperator) -> str:

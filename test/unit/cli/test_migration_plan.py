@@ -75,7 +75,8 @@ def test_the_plan_removes_the_webhook_stops_training_operator_installs_checks_an
     assert apply == "kubectl apply --server-side --force-conflicts -f install-kubeflow.yaml"
     assert rollout == "kubectl -n kubeflow rollout status deployment/tf-job-operator --timeout=3m"
     assert seen.startswith("kubectl get tfjobs --all-namespaces -o custom-columns=")
-    none, unsupported, finished, held, refused, stop, wait, start, forget, rollout, restore = back
+    has_file, none, unsupported, finished, held, refused, stop, wait, start, forget, rollout, restore = back
+    assert has_file.startswith("[ -r webhook.json ] || { echo 'error: webhook.json, which step 1 saves, is not in this")
     assert stop.startswith(
         "if installed=$(kubectl -n kubeflow get deployment/tf-job-operator --ignore-not-found -o name);"
     )

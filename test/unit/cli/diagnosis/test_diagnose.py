@@ -151,6 +151,7 @@ def test_without_any_training_operator_that_serves_the_job_the_stopped_operator_
     world = world_of()
     world._beside(wanted=0, ready=0)
     assert ids_of(world) == ["operator-scaled-to-zero"]
+    assert "or to go back: kubectl tfjob migrate --plan" in steps_of(world)
 
 
 def test_an_event_about_lost_fields_does_not_outlast_the_repair_of_the_crd() -> None:
