@@ -143,14 +143,12 @@ def state_line(facts: Facts) -> str:
         took = f", after {duration(seconds_between(start, end))}" if start is not None and end is not None else ""
         when = ago(facts.now, status.completion_time)
         return f"{name}: {seen.state}{when and ' '}{when}{took}"
-    if seen.lasted_s is None:
+    restarting = facts.condition(ConditionType.RESTARTING) if seen.state == ConditionType.RESTARTING else None
+    lasted_s = seen.lasted_s if restarting is None else facts.age_s(restarting.last_transition_time)
+    if lasted_s is None:
         since = ""
     else:
-        since = (
-            f" {duration(seen.lasted_s)} ago"
-            if seen.state == ConditionType.CREATED
-            else f" for {duration(seen.lasted_s)}"
-        )
+        since = f" {duration(lasted_s)} ago" if seen.state == ConditionType.CREATED else f" for {duration(lasted_s)}"
     return f"{name}: {safe_name(seen.state)}{since}{_replicas(seen)}"
 
 

@@ -53,6 +53,12 @@ def test_without_permission_to_read_pods_none_is_called_missing() -> None:
     assert found.unseen.endswith("no permission to read: pods")
 
 
+def test_restarting_lasts_since_the_restart_not_since_the_start_of_the_job() -> None:
+    world = world_of()
+    world.status["conditions"] = [condition("Restarting", reason="TFJobRestarting", minutes=2)]
+    assert diagnose(world.evidence()).state_line.startswith("mnist: Restarting for 2m, ")
+
+
 def test_a_deletion_is_no_edit_that_waits() -> None:
     """It too increases the generation."""
     world = world_of()
