@@ -389,9 +389,8 @@ def _of_devices(spec: object) -> Iterator[Mistake]:
                         f"{path}.{kind}.{name}", f"{amounts[name]} is not a whole number: no pod can be created"
                     )
             wanted, most = parse_quantity(requests.get(name)), parse_quantity(limits.get(name))
-            if wanted is not None and (
-                most is None or wanted < most
-            ):  # more than the limit is rejected for all resources
+            # More than the limit is rejected for all resources.
+            if wanted is not None and (most is None or wanted < most):
                 why = f"is not equal to its limit {limits[name]}" if name in limits else "has no limit in limits"
                 yield Mistake(f"{path}.requests.{name}", f"{requests[name]} {why}: no pod can be created")
 

@@ -464,9 +464,8 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
             # training-operator may end a job long after its deadline, such as when the spec changes.
-            left = (
-                f"in {duration(left_s)}" if left_s > 0 else f"passed {duration(-left_s)} ago, and the job was not ended"
-            )
+            passed = f"passed {duration(-left_s)} ago, and the job was not ended"
+            left = f"in {duration(left_s)}" if left_s > 0 else passed
             longer = max(2 * limit_s, math.ceil(age_s) + limit_s)
             values = {"left": left, "limit": duration(limit_s), "longer": str(longer)}
             yield of_job(facts, DEADLINE_NEAR, seen, **values)

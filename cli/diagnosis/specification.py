@@ -347,9 +347,8 @@ def find(facts: Facts) -> Iterator[Finding]:
             yield of_job(facts, problem, quote(message), mistake=message, rule=name)
     yield from _ignored_arguments(facts)
     if isinstance(facts.spec, TFJobSpec):
-        yield from _own_tf_config(
-            facts, facts.spec
-        )  # of a job that succeeded too: each replica trained a model of its own
+        # Also of a job that succeeded: each replica trained a model of its own.
+        yield from _own_tf_config(facts, facts.spec)
     if isinstance(facts.spec, TFJobSpec) and not facts.finished:
         yield from _of_started(facts, facts.spec)
         for replica in facts.spec.replicas.values():

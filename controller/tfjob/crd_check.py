@@ -105,9 +105,8 @@ async def _check_schema(client: RestClient) -> None:
         log.warning("crd_lacks_versions", versions=absent, remedy=f"if jobs of these versions are wanted, {REMEDY}")
     missing = missing_fields(await _openapi(client))
     if missing:
-        await asyncio.sleep(
-            RETRY_S
-        )  # OpenAPI shows the schema of a CRD that was just applied some time after it is in use
+        # OpenAPI shows the schema of a CRD that was just applied some time after it is in use.
+        await asyncio.sleep(RETRY_S)
         missing = missing_fields(await _openapi(client))
     if missing:
         log.error("crd_lacks_fields", fields=missing, remedy=REMEDY)
