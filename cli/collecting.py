@@ -118,7 +118,7 @@ def collect(
         if volume.persistent_volume_claim is not None
     }
     space = reader.space()
-    peers = reader.peers(space)
+    peers, elsewhere = reader.peers(space)
     lease, stale_lease = reader.lease(now, beside=bool(peers))
     found_claims = reader.claims(sorted(claims))
     workload = reader.workload(job) if c.LABEL_QUEUE in (job.metadata.labels or {}) else None
@@ -143,6 +143,7 @@ def collect(
         stale_lease=stale_lease,
         deployments=reader.deployments,
         peers=peers,
+        elsewhere=elsewhere,
         operator_pods=reader.operator_pods,
         crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{facts.group_of(whole)}", "CRDs"),
         workload=workload,
@@ -162,7 +163,7 @@ def collect(
 def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
     """Return why no operator would recreate the pods of a job; "" if one would, or if that cannot be read."""
     reader = _EvidenceReader(session)
-    peers = reader.peers(reader.space())
+    peers, _ = reader.peers(reader.space())
     lease, _ = reader.lease(now, beside=bool(peers))
     evidence = Evidence(
         job=_job(msgspec.json.encode(job)),
@@ -269,19 +270,20 @@ class _EvidenceReader:
         """Return the namespace."""
         return self.one(objects.NAMESPACES, objects.Namespace, self._here, "the namespace")
 
-    def peers(self, space: objects.Namespace | None) -> list[TrainingOperator]:
-        """Return the Deployments of training-operator that can write jobs of the namespace while they run.
+    def peers(self, space: objects.Namespace | None) -> tuple[list[TrainingOperator], TrainingOperator | None]:
+        """Return the Deployments of training-operator that can write jobs of the namespace while they run, and one that cannot.
 
         Without permission there are none: few users may read them, and only administrators can do something about them.
         """
         found = self._unnoted(ResourceAttributes("list", core.DEPLOYMENTS), labelSelector=PEER)
         if not found:
-            return []
+            return [], None
         is_moved = space is not None and MOVED in (space.metadata.labels or {})
         bindings = self._unnoted(ResourceAttributes("list", objects.CLUSTER_ROLE_BINDINGS))
         cluster = ClusterState(found, None, moved=[self._here] * is_moved, bindings=bindings)
-        peers = map(read_deployment, found)
-        return [peer for peer in peers if is_proven(cluster, peer) and may_write(cluster, peer, self._here)]
+        proven = [peer for peer in map(read_deployment, found) if is_proven(cluster, peer)]
+        peers = [peer for peer in proven if may_write(cluster, peer, self._here)]
+        return peers, next((peer for peer in proven if peer not in peers), None)
 
     def _unnoted(self, read: ResourceAttributes, **query: str) -> list[Mapping[str, Any]] | None:
         """Return the objects of a list; None without permission, which is not reported."""

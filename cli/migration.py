@@ -82,7 +82,7 @@ INVALID: Final = Difference(
     "The job runs.",
     "The job is on hold until the field is corrected: running pods continue, but no pod is created, exits are not evaluated, "
     "and the job does not finish.",
-    "correct the field",
+    "let the job finish, or correct the field; a replica type that is renamed starts anew, and loses its running pods",
 )
 ELASTIC: Final = Difference(
     "elastic-workers",

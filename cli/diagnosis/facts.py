@@ -81,7 +81,7 @@ class Evidence:
     its queue, if Kueue serves it.
     `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
     the operator; they are read if no holder still renews a lease for the namespace, or if there are `peers`: the Deployments of
-    training-operator that can write the job while they run.
+    training-operator that can write the job while they run. `elsewhere` is one that may not, but writes in other namespaces.
     """
 
     job: TFJob
@@ -104,6 +104,7 @@ class Evidence:
     stale_lease: Lease | None = None
     deployments: Sequence[objects.OperatorDeployment] = ()
     peers: Sequence[TrainingOperator] = ()
+    elsewhere: TrainingOperator | None = None
     operator_pods: Sequence[PodDetails] = ()
     crd: objects.Crd | None = None
     workload: objects.Workload | None = None

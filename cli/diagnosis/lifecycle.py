@@ -149,13 +149,23 @@ RESTARTING: Final = warning(
     DESCRIBE_JOB,
     unless=("attempt-waits-for-pods", "restart-delayed", "escalation-near", Group.ADMISSION, Group.CRASHING),
 )
+_EXTEND: Final = (
+    "counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
+    '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{longer}}}}}}}\''
+)
 DEADLINE_NEAR: Final = warning(
     "deadline-near",
-    "Deadline {left}: activeDeadlineSeconds is {limit}",
-    "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes, or it has passed and the job was not ended",
-    "Extend it, counted from the start of the job: kubectl -n {namespace} patch tfjob {job} --type=merge "
-    '--patch=\'{{"spec":{{"runPolicy":{{"activeDeadlineSeconds":{longer}}}}}}}\'',
+    "Deadline in {left}: activeDeadlineSeconds is {limit}",
+    "Less than a tenth of activeDeadlineSeconds is left, or less than ten minutes",
+    f"Double it, {_EXTEND}",
     rank=910,
+)
+DEADLINE_PASSED: Final = error(
+    "deadline-passed",
+    "Deadline passed {past} ago, and the job was not ended: activeDeadlineSeconds is {limit}",
+    "training-operator looks at activeDeadlineSeconds only when the job or one of its pods changes, and fails the job then",
+    f"Before any other change of the job, which would fail it, extend it, {_EXTEND}",
+    rank=1,
 )
 BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
@@ -463,12 +473,11 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
-            # training-operator may end a job long after its deadline, such as when the spec changes.
-            passed = f"passed {duration(-left_s)} ago, and the job was not ended"
-            left = f"in {duration(left_s)}" if left_s > 0 else passed
-            longer = max(2 * limit_s, math.ceil(age_s) + limit_s)
-            values = {"left": left, "limit": duration(limit_s), "longer": str(longer)}
-            yield of_job(facts, DEADLINE_NEAR, seen, **values)
+            values = {"limit": duration(limit_s), "longer": str(max(2 * limit_s, math.ceil(age_s) + limit_s))}
+            if left_s > -_LATE_S:
+                yield of_job(facts, DEADLINE_NEAR, seen, left=duration(max(left_s, 0)), **values)
+            else:
+                yield of_job(facts, DEADLINE_PASSED, seen, past=duration(-left_s), **values)
     times, limit = (
         sum(record.total for record in status.restarts),
         spec.backoff_limit if isinstance(spec, TFJobSpec) else 0,

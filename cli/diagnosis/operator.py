@@ -131,15 +131,22 @@ UNSERVED: Final = error(
     _SERVE,
     unless=(Group.OPERATOR,),
 )
+_MOVING: Final = (
+    "If the namespace is being moved from training-operator {peer}, continue or undo that: kubectl tfjob migrate --plan "
+    "--namespace={namespace}"
+)
 _MIGRATION: Final = "See how to continue a migration or to go back: kubectl tfjob migrate --plan"
 PEER_LOGS: Final = "Look for the job in its log: kubectl -n {operators} logs deployment/{deployment} --tail=500"
+_STOP_PEER: Final = (
+    "Stop training-operator, or limit it to other namespaces, with the steps of: kubectl tfjob migrate --plan"
+)
 TWO_OPERATORS: Final = error(
     "two-operators",
     "Two operators serve the job: tfjob-operator {own} and training-operator {peer}",
     "A Deployment of each has replicas, serves the namespace and may write there",
     "Stop one of them, since both may restart the same pod and overwrite the status of the other, "
     "or ask your cluster administrator to do so",
-    "Stop training-operator, or limit it to other namespaces, with the steps of: kubectl tfjob migrate --plan",
+    _STOP_PEER,
     "Or stop tfjob-operator: kubectl -n {operators} scale deployment {deployment} --replicas=0",
 )
 PEER_STOPPED: Final = error(
@@ -283,7 +290,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     if facts.spec.managed_by not in MANAGED_BY_US:
         yield _elsewhere_managed(facts)
     elif not facts.finished or facts.ending is not None:
-        yield from _beside(facts) if evidence.peers else _asleep(facts)
+        for found in _beside(facts) if evidence.peers else _asleep(facts):
+            yield found if evidence.elsewhere is None else _with_move(found, evidence.elsewhere)
     yield from _crd(facts)
     if not facts.finished or facts.ending is not None:
         yield from _refused(facts)
@@ -350,7 +358,10 @@ def _beside(facts: Facts) -> Iterator[Finding]:
         others = [f"{_named(each)}: {each.status.ready_replicas} of {each.spec.replicas} pods ready" for each in own]
         values = {"own": f"{meta.namespace}/{meta.name}", "peer": str(running[0])}
         values |= {"operators": meta.namespace, "deployment": meta.name}
-        yield of_job(facts, TWO_OPERATORS, **values).seen_in(*others, *seen)
+        steps, of_namespace = TWO_OPERATORS.to_do, f"{_STOP_PEER} --namespace={{namespace}}"
+        if own[0].served:
+            steps = tuple(of_namespace if step is _STOP_PEER else step for step in steps)
+        yield of_job(facts, replace(TWO_OPERATORS, to_do=steps), **values).seen_in(*others, *seen)
     if own:
         yield from _asleep(facts)
     elif any(peer.ready for peer in running):
@@ -368,6 +379,12 @@ def _beside(facts: Facts) -> Iterator[Finding]:
     else:  # both are stopped, as between two steps of a migration
         for found in _asleep(facts):
             yield replace(found, problem=replace(found.problem, to_do=(*found.problem.to_do, _MIGRATION)))
+
+
+def _with_move(found: Finding, peer: TrainingOperator) -> Finding:
+    """Return the finding with advice to continue a move, of the namespace or of the whole cluster, that was interrupted."""
+    problem = replace(found.problem, to_do=(_MOVING if peer.replicas else _MIGRATION, *found.problem.to_do))
+    return replace(found, problem=problem, values={**found.values, "peer": str(peer)})
 
 
 def _shown(peer: TrainingOperator) -> str:

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import (
     Network,
 )
 from tfjob_operator.api.v1.tf_config import process_count, too_long
-from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
+from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import BOUNDS, queue_warnings
 from tfjob_operator.cli.diagnosis import refining
 from tfjob_operator.cli.diagnosis.advice import CREATE_RENAMED, DELETE_RENAMED, DESCRIBE_JOB, RESTART, SAVE
@@ -37,6 +37,7 @@ from tfjob_operator.cli.diagnosis.rows import of_job
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, shorten, value
 from tfjob_operator.cli.model.command_lines import command_of, ignored_arguments, loopback_clusters, process_counts
 from tfjob_operator.cli.model.facts import mapping, text
+from tfjob_operator.cli.model.replica_names import REPLICA_TYPES, replica_of
 from tfjob_operator.cli.model.words import failed_line, quote, safe_name
 
 
@@ -114,6 +115,22 @@ HELD_INVALID: Final = error(
     "The job is on hold: {cause}; running pods continue, none is created or replaced",
     "A running job was edited and its spec became invalid, or another operator started it with a spec that is invalid here",
     ManifestChange("correct what is named; running pods continue", recreate=False),
+)
+_HELD_TYPES: Final = (
+    ManifestChange(
+        "correct what is named; running pods continue, except those of {types}: they are deleted when the type is renamed or "
+        "removed, and what they did since their last checkpoint is lost",
+        recreate=False,
+    ),
+    "Or let training-operator finish the job: see the way back in kubectl tfjob migrate --plan",
+)
+NOT_OURS: Final = warning(
+    "invalid-here",
+    "tfjob-operator would put the job on hold, which another operator runs: {mistake}",
+    "The spec is invalid, but pods of the job run, and it is not on hold: training-operator accepts more",
+    "Let the job finish before a move to tfjob-operator, or correct it in a new job: a replica type that is renamed in this "
+    "one starts anew, and its running pods are lost",
+    "See what else would change for it: kubectl tfjob migrate --check --namespace={namespace}",
 )
 HELD_REFUSED: Final = error(
     "held-refused",
@@ -331,11 +348,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     if failed is not None and failed.reason == ConditionReason.INVALID:
         yield _mistake(facts, failed_line(failed), _STARTS.sub("", failed.message, count=1))
     elif held is not None and not facts.finished:
-        problem = _HELD.get(held.reason, HELD_INVALID)
-        proof = f"condition Held, {value(held.reason)}: {quote(held.message)}"
-        yield of_job(facts, problem, proof, cause=_cause_of_hold(facts))
+        yield _hold(facts, held)
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
-        yield _mistake(facts, f"job: {quote(facts.spec.text)}")
+        found = _mistake(facts, f"job: {quote(facts.spec.text)}")
+        yield replace(found, problem=NOT_OURS, also=()) if facts.live_pods else found
     if isinstance(facts.spec, TFJobSpec):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
             if facts.finished and reason not in (
@@ -355,6 +371,20 @@ def find(facts: Facts) -> Iterator[Finding]:
             if replica.overrides_template_policy:
                 seen = f"restartPolicy of {replica.type} is {replica.restart_policy}, that of its template differs"
                 yield of_job(facts, POLICY_OVERRIDDEN, seen)
+
+
+def _hold(facts: Facts, held: JobCondition) -> Finding:
+    problem, types = _HELD.get(held.reason, HELD_INVALID), _unknown_types(facts)
+    if problem is HELD_INVALID and types:
+        problem = replace(problem, to_do=_HELD_TYPES)
+    proof = f"condition Held, {value(held.reason)}: {quote(held.message)}"
+    return of_job(facts, problem, proof, cause=_cause_of_hold(facts), types=types)
+
+
+def _unknown_types(facts: Facts) -> str:
+    """Return the replica types of running pods that this operator does not have; "" if there are none."""
+    names = (replica_of(pod.metadata.labels, facts.name, pod.metadata.name) for pod in facts.live_pods)
+    return ", ".join(sorted({safe_name(name.type) for name in names if name.type} - {*REPLICA_TYPES}))
 
 
 def _ignored_arguments(facts: Facts) -> Iterator[Finding]:

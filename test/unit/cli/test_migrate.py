@@ -519,7 +519,7 @@ def test_the_check_lists_the_jobs_that_change_and_what_changes_and_sums_by_names
         "invalid: 1 job",
         "  training-operator: The job runs.",
         f"  tfjob-operator:    {DIFFERENCES['invalid'].here}",
-        "  to keep it:        correct the field",
+        f"  to keep it:        {DIFFERENCES['invalid'].keep}",
         f"    a/training: {MISTAKE}",
         "",
         "clean-pod-policy: 1 job",

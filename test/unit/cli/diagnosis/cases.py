@@ -91,6 +91,8 @@ CASES: dict[str, Case] = {
         selector={"training.kubeflow.org/job-name": "other"}),
     "stuck-terminating": lambda world: world.pods[WORKER]["metadata"].update(
         deletionTimestamp=ago(20), deletionGracePeriodSeconds=30),
+    "deadline-passed": lambda world: world.spec["runPolicy"].update(activeDeadlineSeconds=1800),
+    "invalid-here": lambda world: world._foreign(),
     "deadline-near": lambda world: world.spec["runPolicy"].update(activeDeadlineSeconds=3900),
     "batch-job-suspended": lambda world: world._alpha_without_pod().update(spec={"suspend": True}, status={}),
     "job-controller-silent": lambda world: world._alpha_without_pod().update(status={}),

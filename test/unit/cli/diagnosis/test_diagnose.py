@@ -852,6 +852,7 @@ def test_the_advised_deadline_lies_in_the_future(limit_s: int, when: str, longer
     world = world_of("deadline-near")
     world.spec["runPolicy"]["activeDeadlineSeconds"] = limit_s
     cause = first_of(world)
+    assert cause.id == ("deadline-near" if longer > 7000 else "deadline-passed")
     assert cause.title.startswith(f"Deadline {when}")
     assert f'"activeDeadlineSeconds":{longer}}}' in cause.to_do[0]
 
@@ -1061,6 +1062,7 @@ ROOTS = [
     (("claim-lost", "field-unknown"), "claim-lost"),
     (("insufficient-resource", "deadline-near"), "insufficient-resource"),
     (("out-of-memory", "deadline-near"), "out-of-memory"),
+    (("held-invalid", "deadline-passed"), "deadline-passed"),
     (("image-pull-secret-missing", "image-no-right"), "image-no-right"),
     (("namespace-terminating", "quota-exceeded"), "namespace-terminating"),
 ]
@@ -1069,6 +1071,30 @@ ROOTS = [
 @pytest.mark.parametrize(("ids", "root"), ROOTS, ids=[" and ".join(ids) for ids, _ in ROOTS])
 def test_of_two_troubles_the_one_that_hides_the_other_stands_first(ids: tuple[str, ...], root: str) -> None:
     assert diagnosed(*ids).causes[0].id == root
+
+
+def test_a_type_that_only_training_operator_has_is_not_to_be_renamed_while_its_pods_run() -> None:
+    """Seen: the pod of the renamed type was deleted after 14 minutes of training, and another one began from the start."""
+    world = world_of("invalid-here")
+    assert "starts anew, and its running pods are lost" in first_of(world).to_do[0]
+    world._held("InvalidTFJobSpec: spec.tfReplicaSpecs.Trainer: Unsupported value")
+    (cause,) = diagnose(world.evidence()).causes
+    assert "running pods continue, except those of Trainer: they are deleted when the type is renamed" in cause.to_do[0]
+
+
+def test_a_move_of_a_namespace_that_was_interrupted_is_to_be_continued() -> None:
+    """training-operator runs, and may no longer write here; a fresh installation would serve the whole cluster."""
+    world = world_of("operator-missing")
+    training_operator = {"metadata": {"name": "training-operator", "namespace": "kubeflow"}, "spec": {"replicas": 1}}
+    world.elsewhere = training_operator
+    assert "continue or undo that: kubectl tfjob migrate --plan --namespace=team" in first_of(world).to_do[0]
+    training_operator["spec"] = {"replicas": 0}
+    assert first_of(world).to_do[0].endswith("go back: kubectl tfjob migrate --plan")
+    world = world_of("two-operators")
+    assert "with the steps of: kubectl tfjob migrate --plan" in (told := steps_of(world))
+    assert "--plan --namespace" not in told
+    world.deployments = [operator_deployment("kubeflow", "--namespace=team", readyReplicas=2)]
+    assert "with the steps of: kubectl tfjob migrate --plan --namespace=team" in steps_of(world)
 
 
 @pytest.mark.parametrize("id_", ["held-invalid", "held-refused", "held-too-large"])

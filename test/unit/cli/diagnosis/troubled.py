@@ -222,6 +222,14 @@ class Troubled(World):
         meta = {"name": "training-operator", "namespace": "kubeflow"}
         self.peers = [{"metadata": meta, "spec": {"replicas": wanted}, "status": {"readyReplicas": ready}}]
 
+    def _foreign(self) -> None:
+        """Let training-operator run a type that this operator does not have."""
+        self.spec["tfReplicaSpecs"]["Trainer"] = self.spec["tfReplicaSpecs"].pop("Worker")
+        del self.status["observedGeneration"], self.status["begun"]
+        for name, pod in self.pods.items():
+            if "worker" in name:
+                pod["metadata"]["labels"]["training.kubeflow.org/replica-type"] = "trainer"
+
     def two_operators(self) -> None:
         self._beside()
         self.lease = self._lease("11:59:57")

@@ -120,6 +120,7 @@ class World:
         self.stale_lease: dict[str, Any] | None = None
         self.deployments: list[dict[str, Any]] = []
         self.peers: list[dict[str, Any]] = []
+        self.elsewhere: dict[str, Any] | None = None
         self.operator_pods: list[dict[str, Any]] = []
         self.crd: dict[str, Any] | None = None
         self.workload: dict[str, Any] | None = None
@@ -315,6 +316,7 @@ class World:
             forbidden=tuple(self.forbidden),
             absent=tuple(self.absent),
             peers=[*map(read_deployment, self.peers)],
+            elsewhere=read_deployment(self.elsewhere) if self.elsewhere is not None else None,
             **lists,
             **single,
         )
