@@ -291,7 +291,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _elsewhere_managed(facts)
     elif not facts.finished or facts.ending is not None:
         for found in _beside(facts) if evidence.peers else _asleep(facts):
-            yield found if evidence.elsewhere is None else _with_move(found, evidence.elsewhere)
+            peer = evidence.elsewhere if found.problem.id in STOPPED else None
+            yield found if peer is None else _with_move(found, peer)
     yield from _crd(facts)
     if not facts.finished or facts.ending is not None:
         yield from _refused(facts)
@@ -480,6 +481,8 @@ def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Findi
 def _crd(facts: Facts) -> Iterator[Finding]:
     """Yield that status fields are lost: the CRD decides, or without permission to read it, an event."""
     evidence = facts.evidence
+    if facts.peers and not any(each.spec.replicas for each in evidence.deployments):
+        return  # training-operator alone serves the job, and its own CRD suffices; replacing that makes it look at all jobs
     # Beside training-operator, its CRD has all the fields that are written: `observedGeneration` is not among them.
     is_ours = facts.job.status.observed_generation or evidence.lease is not None or evidence.deployments
     versions = (evidence.crd.spec.versions or ()) if evidence.crd is not None else ()

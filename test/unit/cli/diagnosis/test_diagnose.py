@@ -160,6 +160,15 @@ def test_without_any_training_operator_that_serves_the_job_the_stopped_operator_
     assert "or to go back: kubectl tfjob migrate --plan" in steps_of(world)
 
 
+def test_the_crd_of_training_operator_is_right_while_that_alone_serves_the_jobs() -> None:
+    """After a way back. Replacing its CRD makes it look at every job again, and end those beyond their deadline."""
+    world = world_of("crd-old")
+    world._beside()
+    assert ids_of(world) == []
+    world.deployments = [operator_deployment("kubeflow", readyReplicas=2)]
+    assert "crd-old" in ids_of(world)
+
+
 def test_an_event_about_lost_fields_does_not_outlast_the_repair_of_the_crd() -> None:
     """Who may not read the CRD has only the event."""
     world = world_of("crd-old")
