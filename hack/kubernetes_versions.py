@@ -6,7 +6,8 @@ each model can behave like any version: `from hack.kubernetes_versions import ST
 - since: the first minor version that has the change, in its newest patch release with default feature gates.
 - without: later minor versions that lack it because it was disabled or replaced: `33` or `34-36`.
 - known: how we know of the change. `read`: in the sources of 1.25 to 1.36 or, if older or newer, in upstream's pull requests,
-  issues and changelogs. `seen`: in a difference between recordings (`test/data/recordings`).
+  issues and changelogs. `seen`: in a difference between tested versions, in their recordings (`test/data/recordings`) or in
+  a test that asks for the row.
 - source: the upstream pull request or KEP, or the source file.
 """
 
@@ -58,7 +59,19 @@ OLDEST: Final = Kubernetes(20)
 NEWEST: Final = Kubernetes(36)
 """The versions that the models imitate: the oldest and the newest tested one, and all between them."""
 OLDEST_SUPPORTED: Final = Kubernetes(25)
-TESTED: Final = ("1.20.2", "1.25.10", "1.28.3", "1.31.14", "1.33.13", "1.34.9", "1.36.3")
+TESTED: Final = (
+    "1.20.2",
+    "1.25.10",
+    "1.26.5",
+    "1.27.7",
+    "1.28.3",
+    "1.29.1",
+    "1.30.1",
+    "1.31.14",
+    "1.33.13",
+    "1.34.9",
+    "1.36.3",
+)
 """The versions that tests ran on, oldest first; each has recordings and a row in docs/compatibility.md."""
 UNTESTED: Final = Kubernetes(37)
 """Known from its release notes and from the `kubernetes` package of the same number; no test runs its programs."""
