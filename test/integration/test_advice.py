@@ -359,6 +359,7 @@ ADVICE: Final = [
         {"spec runPolicy backoffLimit": 9},
     ),
     Advice(Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400)),
+    Advice(Problem("deadline-passed", with_policy(one(), activeDeadlineSeconds=3600), later_s=5400)),
     Advice(
         Problem("restarted-after-success", one("0s:0, forever", "Always")),
         {f"{WORKER} restartPolicy": "OnFailure", **dict.fromkeys(RUNS, "0s:0")},
@@ -477,6 +478,7 @@ NOT_FOLLOWED: Final = {
         namespace-terminating job-being-deleted managed-elsewhere managed-by-multikueue
         operator-not-running operator-missing operator-not-acting operator-not-ready
         operator-scaled-to-zero two-operators training-operator-not-running training-operator-not-acting
+        invalid-here
         operator-serves-elsewhere end-not-seen namespace-not-served not-reconciled-yet
         pod-template-not-applied alpha-not-served edit-not-seen crd-old kueue-absent kueue-check-rejected
         kueue-queue-stopped kueue-namespace kueue-preempted kueue-pods-ready-timeout kueue-check kueue-waits
