@@ -175,8 +175,8 @@ COUNTERS: Final = Difference(
     "",
 )
 _ALL: Final = (
+    DEADLINE_EXCEEDED,  # first: what is advised about the others ends such a job
     FAILS_AT_MOVE,
-    DEADLINE_EXCEEDED,
     TTL_EXCEEDED,
     SIDECARS,
     INVALID,

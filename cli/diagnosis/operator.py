@@ -452,6 +452,13 @@ def _named(deployment: OperatorDeployment) -> str:
     return f"deployment {deployment.metadata.namespace}/{safe_name(deployment.metadata.name)}"
 
 
+def has_ready(facts: Facts) -> bool:
+    """Return True if a Deployment of this operator that serves the namespace has a ready pod."""
+    return any(
+        each.served in {"", facts.namespace} and each.status.ready_replicas for each in facts.evidence.deployments
+    )
+
+
 def _elsewhere(facts: Facts) -> Finding:
     seen = [
         f"{_named(deployment)}: serves namespace {safe_name(deployment.served)}"

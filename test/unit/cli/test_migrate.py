@@ -335,7 +335,7 @@ def test_policies_in_spec_apply_to_finished_jobs_too() -> None:
 def test_what_fails_or_ends_jobs_at_the_move_comes_first_and_counters_last(server: Server) -> None:
     """In the columns of a job, in the descriptions, and in the plan. Counters are on most jobs, and would hide the rest."""
     ids = [*DIFFERENCES]
-    assert ids[:5] == ["fails-at-move", "deadline-exceeded", "ttl-exceeded", "sidecars", "invalid"]
+    assert ids[:5] == ["deadline-exceeded", "fails-at-move", "ttl-exceeded", "sidecars", "invalid"]
     assert ids.index("exit-codes") < ids.index("backoff-limit") < ids.index("clean-pod-policy")
     assert ids[-1] == "counters"
     elastic = with_policy({"backoffLimit": 3}, replicas=2, restartPolicy="Never")

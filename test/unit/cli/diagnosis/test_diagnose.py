@@ -4192,6 +4192,13 @@ def test_no_operator_is_said_to_be_missing_while_the_next_restart_is_delayed() -
     assert "namespace-not-served" not in ids_of(world)
 
 
+def test_a_lease_that_an_operator_of_one_namespace_left_does_not_hide_that_of_the_whole_cluster() -> None:
+    """The plan for the whole cluster removes the former and leaves its Lease."""
+    world = world_of("namespace-not-served")
+    world.deployments = [operator_deployment("kubeflow", readyReplicas=2)]
+    assert ids_of(world) == ["pods-missing"]
+
+
 def test_a_replica_that_was_preempted_says_for_whom_while_its_next_pod_waits() -> None:
     world = world_of()
     world.unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")
