@@ -239,6 +239,14 @@ class Facts:
         return [peer for peer in self.evidence.peers if peer.serves_tfjobs]
 
     @property
+    def is_left_to_peer(self) -> bool:
+        """True if training-operator alone serves the job: no Deployment of this operator that serves it has replicas."""
+        here = {"", self.namespace}
+        return bool(self.peers) and not any(
+            each.spec.replicas for each in self.evidence.deployments if each.served in here
+        )
+
+    @property
     def suspended(self) -> bool:
         """True if the spec suspends the job, so that it should have no pods."""
         return self.spec.suspend

@@ -254,6 +254,8 @@ SERVER_ENDED: Final = warning(
 )
 
 _NEAR_S: Final = 600.0
+_ENDS_S: Final = 5.0
+"""How long this operator needs at most to end a job at its deadline."""
 _LATE_S: Final = 60.0
 """How long after its grace period a terminating pod is stuck, and the age by which a pod should have its Service."""
 _DAY_S: Final = 86_400.0
@@ -474,7 +476,7 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
             values = {"limit": duration(limit_s), "longer": str(max(2 * limit_s, math.ceil(age_s) + limit_s))}
-            if left_s > -_LATE_S:
+            if left_s > -_ENDS_S:
                 yield of_job(facts, DEADLINE_NEAR, seen, left=duration(max(left_s, 0)), **values)
             else:
                 yield of_job(facts, DEADLINE_PASSED, seen, past=duration(-left_s), **values)

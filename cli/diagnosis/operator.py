@@ -488,8 +488,8 @@ def _not_ready(facts: Facts, deployments: Sequence[OperatorDeployment]) -> Findi
 def _crd(facts: Facts) -> Iterator[Finding]:
     """Yield that status fields are lost: the CRD decides, or without permission to read it, an event."""
     evidence = facts.evidence
-    if facts.peers and not any(each.spec.replicas for each in evidence.deployments):
-        return  # training-operator alone serves the job, and its own CRD suffices; replacing that makes it look at all jobs
+    if facts.is_left_to_peer:
+        return  # its own CRD suffices, and replacing that makes it look at all jobs
     # Beside training-operator, its CRD has all the fields that are written: `observedGeneration` is not among them.
     is_ours = facts.job.status.observed_generation or evidence.lease is not None or evidence.deployments
     versions = (evidence.crd.spec.versions or ()) if evidence.crd is not None else ()

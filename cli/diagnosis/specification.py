@@ -124,6 +124,7 @@ _HELD_TYPES: Final = (
     ),
     "Or let training-operator finish the job: see the way back in kubectl tfjob migrate --plan",
 )
+_HELD_TYPES_HERE: Final = (_HELD_TYPES[0], f"{_HELD_TYPES[1]} --namespace={{namespace}}")
 NOT_OURS: Final = warning(
     "invalid-here",
     "tfjob-operator would put the job on hold, which another operator runs: {mistake}",
@@ -347,7 +348,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     failed, held = facts.condition(ConditionType.FAILED), facts.condition(ConditionType.HELD)
     if failed is not None and failed.reason == ConditionReason.INVALID:
         yield _mistake(facts, failed_line(failed), _STARTS.sub("", failed.message, count=1))
-    elif held is not None and not facts.finished:
+    elif held is not None and not facts.finished and not facts.is_left_to_peer:
         yield _hold(facts, held)
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         found = _mistake(facts, f"job: {quote(facts.spec.text)}")
@@ -376,7 +377,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _hold(facts: Facts, held: JobCondition) -> Finding:
     problem, types = _HELD.get(held.reason, HELD_INVALID), _unknown_types(facts)
     if problem is HELD_INVALID and types:
-        problem = replace(problem, to_do=_HELD_TYPES)
+        problem = replace(problem, to_do=_HELD_TYPES if facts.evidence.elsewhere is None else _HELD_TYPES_HERE)
     proof = f"condition Held, {value(held.reason)}: {quote(held.message)}"
     return of_job(facts, problem, proof, cause=_cause_of_hold(facts), types=types)
 
