@@ -199,6 +199,10 @@ CRD_OLD: Final = warning(
     "The CRD lacks fields that the operator writes; successes and restarts may be lost",
     *_APPLY_CRD,
 )
+_LOOKS_AGAIN: Final = (
+    "When a CRD is replaced, training-operator looks at all its jobs, and fails those beyond their deadline: extend these "
+    "first, as shown by kubectl tfjob migrate --check --all-namespaces"
+)
 _RETRIED: Final = (
     "The operator retries every 15 seconds. Until then running pods continue, and no pod is created or deleted"
 )
@@ -501,7 +505,10 @@ def _crd(facts: Facts) -> Iterator[Finding]:
     if lost and is_ours:
         proofs.append(f"CRD tfjobs.kubeflow.org: the schema of v1 lacks status.{', status.'.join(lost)}")
     if proofs:
-        yield of_job(facts, CRD_OLD).seen_in(*proofs)
+        other = evidence.elsewhere
+        runs = bool(facts.peers) or (other is not None and other.serves_tfjobs)
+        problem = replace(CRD_OLD, to_do=(_LOOKS_AGAIN, *CRD_OLD.to_do)) if runs else CRD_OLD
+        yield of_job(facts, problem).seen_in(*proofs)
 
 
 def _lost(validation: CrdValidation | None) -> list[str]:

@@ -166,7 +166,8 @@ def test_the_crd_of_training_operator_is_right_while_that_alone_serves_the_jobs(
     world._beside()
     assert ids_of(world) == []
     world.deployments = [operator_deployment("kubeflow", readyReplicas=2)]
-    assert "crd-old" in ids_of(world)
+    (cause,) = (each for each in diagnose(world.evidence()).causes if each.id == "crd-old")
+    assert "fails those beyond their deadline: extend these first" in cause.to_do[0]
 
 
 def test_an_event_about_lost_fields_does_not_outlast_the_repair_of_the_crd() -> None:
