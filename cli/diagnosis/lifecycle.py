@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -165,7 +164,7 @@ DEADLINE_PASSED: Final = error(
     "Deadline passed {past} ago, and the job was not ended: activeDeadlineSeconds is {limit}",
     "training-operator looks at activeDeadlineSeconds only when the job or one of its pods changes, and fails the job then",
     f"Before any other change of the job, which would fail it, extend it, {_EXTEND}",
-    rank=1,
+    rank=199,  # before all advice that edits the job or deletes its pods; after what is wrong with the operator
 )
 BACKOFF_NEAR: Final = warning(
     "backoff-limit-near",
@@ -255,7 +254,7 @@ SERVER_ENDED: Final = warning(
 
 _NEAR_S: Final = 600.0
 _ENDS_S: Final = 5.0
-"""How long this operator needs at most to end a job at its deadline."""
+"""This operator ends a job within a second or two of its deadline; clocks may differ a little, too."""
 _LATE_S: Final = 60.0
 """How long after its grace period a terminating pod is stuck, and the age by which a pod should have its Service."""
 _DAY_S: Final = 86_400.0
@@ -475,7 +474,7 @@ def _limits(facts: Facts) -> Iterator[Finding]:
         left_s = limit_s - age_s
         if left_s < max(min(_NEAR_S, limit_s / 2), limit_s / 10):
             seen = f"started {duration(age_s)} ago, activeDeadlineSeconds is {limit_s}"
-            values = {"limit": duration(limit_s), "longer": str(max(2 * limit_s, math.ceil(age_s) + limit_s))}
+            values = {"limit": duration(limit_s), "longer": str(max(2 * limit_s, int(age_s) + limit_s))}
             if left_s > -_ENDS_S:
                 yield of_job(facts, DEADLINE_NEAR, seen, left=duration(max(left_s, 0)), **values)
             else:

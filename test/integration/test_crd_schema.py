@@ -229,7 +229,7 @@ def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: Contro
     install(plane, status=status)
     eventually(lambda: missing_fields(_openapi(plane)), "the API server shows the schema, some time after it uses it")
     cluster = Cluster(plane, NAMESPACE, tmp_path)
-    with cluster.operator(), cluster.node():
+    with cluster.operator() as operator, cluster.node():
         names = ("foreign-1", "foreign-2")
         for name in names:
             cluster.create(name, specs(Worker=replica()))
@@ -242,11 +242,13 @@ def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: Contro
         cluster.wait_for("later", ConditionType.SUCCEEDED)
         assert {name: cluster.job(name)["metadata"]["resourceVersion"] for name in names} == before
         assert [len(_warnings(cluster, name)) for name in names] == [1, 1]
+        operator.wait_for("crd_lacks_fields")  # a minute after the start
     lines = [
         json.loads(line) for file in tmp_path.glob("*.log") for line in file.read_text().splitlines() if line[:1] == "{"
     ]
-    (told,) = (line for line in lines if line.get("event") == "status_fields_pruned")
-    assert "workerSelector" in told["fields"]
+    logged = [line for line in lines if line.get("event") in {"status_fields_pruned", "crd_lacks_fields"}]
+    assert sorted(line["event"] for line in logged) == ["crd_lacks_fields", "status_fields_pruned"]
+    assert all("finishedIndices" in str(line["fields"]) for line in logged if line["event"] == "crd_lacks_fields")
 
 
 def _openapi(plane: ControlPlane) -> bytes:

@@ -172,8 +172,8 @@ ONLY_IN = {
     ),
 }
 PURE_LIBRARIES = {
-    "__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib", "itertools", "math",
-    "msgspec", "re", "string", "textwrap", "typing", "zlib",
+    "__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib", "itertools", "msgspec",
+    "re", "string", "textwrap", "typing", "zlib",
 }  # fmt: skip
 """What pure modules are made with: none of it reads a clock (but `datetime.now`), draws, writes or waits."""
 

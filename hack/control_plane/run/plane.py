@@ -85,7 +85,7 @@ class ControlPlane(Stoppable):
         self._authority.make_token_signer()
         for name in ("server", *shape.servers):
             self._authority.server(name, [LOOPBACK, FIRST_SERVICE_ADDRESS])
-        self._requester = Requester(self._authority.certificate, admin, timeout_s=90.0)
+        self._requester = Requester(self._authority.certificate, admin, timeout_s=30.0)
         self._probe = Requester(self._authority.certificate, admin, timeout_s=2.0)
         self._lock = threading.Lock()
         self._kept = self._requester.connect(0)  # the value from `start`, once the port is chosen

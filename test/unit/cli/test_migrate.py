@@ -519,7 +519,10 @@ def test_the_check_lists_the_jobs_that_change_and_what_changes_and_sums_by_names
         "invalid: 1 job",
         "  training-operator: The job runs.",
         f"  tfjob-operator:    {DIFFERENCES['invalid'].here}",
-        f"  to keep it:        {DIFFERENCES['invalid'].keep}",
+        (
+            "  to keep it:        let the job finish, or correct the field; a replica type that is renamed starts anew, "
+            "and loses its running pods"
+        ),
         f"    a/training: {MISTAKE}",
         "",
         "clean-pod-policy: 1 job",
