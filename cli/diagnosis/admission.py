@@ -447,7 +447,7 @@ def _by_quota(facts: Facts) -> Iterator[Finding]:
         named = {"operators": peer.namespace, "deployment": peer.name}
         logs = operator.PEER_LOGS.replace("its log", "the log of training-operator")
         yield Finding(replace(NO_PODS, to_do=(DESCRIBE_JOB, logs)), missing, (proof,), named)
-    elif stale is not None and not operator.has_ready(facts):
+    elif stale is not None and not any(each.status.ready_replicas for each in facts.serving):
         line, since = operator.renewal(facts, stale)
         where = f"{stale.metadata.namespace}/{stale.metadata.name} was last renewed {since}"
         yield Finding(operator.UNSERVED, missing, (line, proof), {"lease": where})

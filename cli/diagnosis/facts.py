@@ -81,7 +81,8 @@ class Evidence:
     its queue, if Kueue serves it.
     `stale_lease` is a second Lease of an operator; its holder no longer renews it. `deployments` and `operator_pods` belong to
     the operator; they are read if no holder still renews a lease for the namespace, or if there are `peers`: the Deployments of
-    training-operator that can write the job while they run. `elsewhere` is one that may not, but writes in other namespaces.
+    training-operator that can write the job while they run. `elsewhere` is one that may not write in the
+    namespace, running or not.
     """
 
     job: TFJob
@@ -239,12 +240,14 @@ class Facts:
         return [peer for peer in self.evidence.peers if peer.serves_tfjobs]
 
     @property
+    def serving(self) -> list[objects.OperatorDeployment]:
+        """The Deployments of this operator, running or not, that serve the namespace."""
+        return [each for each in self.evidence.deployments if each.served in {"", self.namespace}]
+
+    @property
     def is_left_to_peer(self) -> bool:
         """True if training-operator alone serves the job: no Deployment of this operator that serves it has replicas."""
-        here = {"", self.namespace}
-        return bool(self.peers) and not any(
-            each.spec.replicas for each in self.evidence.deployments if each.served in here
-        )
+        return bool(self.peers) and not any(each.spec.replicas for each in self.serving)
 
     @property
     def suspended(self) -> bool:

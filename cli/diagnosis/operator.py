@@ -355,7 +355,7 @@ def renewal(facts: Facts, lease: Lease) -> tuple[str, str]:
 def _beside(facts: Facts) -> Iterator[Finding]:
     """Yield problems of the two operators in a cluster with a training-operator."""
     running, age_s = facts.peers, facts.age_s(facts.evidence.created_at)
-    serving = [each for each in facts.evidence.deployments if each.served in {"", facts.namespace}]
+    serving = facts.serving
     own = [each for each in serving if each.spec.replicas]
     seen = [_shown(peer) for peer in facts.evidence.peers]
     if running and own:
@@ -407,7 +407,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
     lease, is_new = evidence.lease, _is_new(facts)
     is_absent = is_new and facts.is_absent("Lease", "tf-operator")
     is_down, has_all = lease is None or not is_renewed(lease, facts.now), "deployments" not in evidence.forbidden
-    serving = [deployment for deployment in evidence.deployments if deployment.served in {"", facts.namespace}]
+    serving = facts.serving
     if (is_new or is_down) and has_all and evidence.deployments and not serving:
         yield _elsewhere(facts)
     elif is_down and serving and not any(operator.status.ready_replicas for operator in serving):
@@ -454,13 +454,6 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
 
 def _named(deployment: OperatorDeployment) -> str:
     return f"deployment {deployment.metadata.namespace}/{safe_name(deployment.metadata.name)}"
-
-
-def has_ready(facts: Facts) -> bool:
-    """Return True if a Deployment of this operator that serves the namespace has a ready pod."""
-    return any(
-        each.served in {"", facts.namespace} and each.status.ready_replicas for each in facts.evidence.deployments
-    )
 
 
 def _elsewhere(facts: Facts) -> Finding:

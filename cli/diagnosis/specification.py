@@ -352,7 +352,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _hold(facts, held)
     elif isinstance(facts.spec, InvalidSpec) and not facts.finished:
         found = _mistake(facts, f"job: {quote(facts.spec.text)}")
-        yield replace(found, problem=NOT_OURS, also=()) if facts.live_pods else found
+        # training-operator writes no observedGeneration; a job of this operator is put on hold a moment later.
+        is_foreign = facts.is_left_to_peer or not facts.job.status.observed_generation
+        yield replace(found, problem=NOT_OURS, also=()) if is_foreign and facts.live_pods else found
     if isinstance(facts.spec, TFJobSpec):
         for reason, message in (*facts.spec.warnings, *queue_warnings(facts.job.metadata.labels, facts.spec)):
             if facts.finished and reason not in (

@@ -293,9 +293,8 @@ def _watched_logs(crashed: Callable[[BaseException], None], *, quiet: bool) -> I
             raise structlog.DropEvent
         return line
 
-    if quiet:
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("error"))
-    structlog.configure(processors=[watch, *before["processors"]])
+    wrapper = structlog.make_filtering_bound_logger("error") if quiet else before["wrapper_class"]
+    structlog.configure(processors=[watch, *before["processors"]], wrapper_class=wrapper)
     try:
         yield
     finally:

@@ -1073,6 +1073,7 @@ ROOTS = [
     (("insufficient-resource", "deadline-near"), "insufficient-resource"),
     (("out-of-memory", "deadline-near"), "out-of-memory"),
     (("held-invalid", "deadline-passed"), "deadline-passed"),
+    (("operator-scaled-to-zero", "deadline-passed"), "operator-scaled-to-zero"),
     (("image-pull-secret-missing", "image-no-right"), "image-no-right"),
     (("namespace-terminating", "quota-exceeded"), "namespace-terminating"),
 ]
@@ -1087,6 +1088,8 @@ def test_a_type_that_only_training_operator_has_is_not_to_be_renamed_while_its_p
     """Seen: the pod of the renamed type was deleted after 14 minutes of training, and another one began from the start."""
     world = world_of("invalid-here")
     assert "starts anew, and its running pods are lost" in first_of(world).to_do[0]
+    world.status["observedGeneration"] = 1  # this operator has served it: nobody else runs it
+    assert ids_of(world) == ["replica-type-unknown"]
     world._held("InvalidTFJobSpec: spec.tfReplicaSpecs.Trainer: Unsupported value")
     (cause,) = diagnose(world.evidence()).causes
     assert "running pods continue, except those of Trainer: they are deleted when the type is renamed" in cause.to_do[0]
