@@ -73,6 +73,10 @@ _NEEDS: Final = (
 """Additional permissions that a command needs, and the denied reads that show that the user lacks them."""
 _DELETES: Final = re.compile(r"kubectl tfjob restart|kubectl -n \S+ delete (pod|job) ")
 NOT_SERVED: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
+LEFT_TO_PEER: Final = (
+    "Delete no pods that run while training-operator serves the job: under restartPolicy Never, "
+    "it may count a deleted pod as failed"
+)
 ON_HOLD: Final = "Delete no pods while the job is on hold: they would not be recreated"
 
 
@@ -88,7 +92,7 @@ def steps(
     """Return the advice; omit duplicates, steps about deleted pods and, for a finished job, steps for running jobs.
 
     If the job has no pods, its timeline, which is read from events, takes the place of their list and logs.
-    `keep_pods` stands in place of steps that delete pods, while these would not be recreated. `saved`: the job has finished,
+    `keep_pods` stands in place of steps that delete pods, while that harms the job. `saved`: the job has finished,
     and an earlier cause has the commands that save and replace it.
     """
     present = {pod.metadata.name for pod in facts.pods}

@@ -9,14 +9,16 @@ from functools import partial
 from typing import Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType, RestartPolicy
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis import fallback, lifecycle, operator, specification, suspension
-from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LOGS, NOT_SERVED, ON_HOLD, REPLACED, steps
+from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LEFT_TO_PEER, LOGS, NOT_SERVED, ON_HOLD, REPLACED, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
 from tfjob_operator.cli.diagnosis.facts import Evidence, Facts, natural_sort_key
 from tfjob_operator.cli.diagnosis.rules import CUT, value
 from tfjob_operator.cli.diagnosis.table import FINDERS, RANKS, SUPERSEDED_BY
 from tfjob_operator.cli.durations import duration
+from tfjob_operator.cli.model.pods import has_started
 from tfjob_operator.cli.model.snapshot import JobSnapshot
 from tfjob_operator.cli.model.words import accelerator_hours, ago, safe_name, seconds_between
 
@@ -46,14 +48,25 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     for finding in relevant:
         merged[finding.problem.id, finding.key].append(finding)
     ranked = sorted(merged.values(), key=partial(_rank, found))
-    is_on_hold = specification.ON_HOLD & found
-    keep_pods = NOT_SERVED if operator.STOPPED & found else ON_HOLD if is_on_hold else ""
     causes: list[Cause] = []
     for group in ranked[:MAX_CAUSES]:
         saved = any(REPLACED in step for cause in causes for step in cause.to_do)
-        causes.append(_cause(facts, group, keep_pods=keep_pods, saved=saved))
+        causes.append(_cause(facts, group, keep_pods=_keep_pods(facts, found, group), saved=saved))
     held = tuple(accelerator_hours(facts.job.status.accelerator_seconds))
     return Diagnosis(tuple(causes), state_line(facts), _unseen(evidence), held)
+
+
+def _keep_pods(facts: Facts, found: set[str], group: Sequence[Finding]) -> str:
+    """Return why no pod is to be deleted; "" if its replica would continue in a new one."""
+    if operator.STOPPED & found:
+        return NOT_SERVED
+    if specification.ON_HOLD & found:
+        return ON_HOLD
+    replicas = facts.spec.replicas.values() if isinstance(facts.spec, TFJobSpec) else ()
+    may_fail = not replicas or any(each.restart_policy is RestartPolicy.NEVER for each in replicas)
+    affected = {finding.affected for finding in group}
+    has_run = any(has_started(pod) for pod in facts.pods if pod.metadata.name in affected)
+    return LEFT_TO_PEER if facts.is_left_to_peer and may_fail and has_run else ""
 
 
 def _ours(facts: Facts) -> bool:

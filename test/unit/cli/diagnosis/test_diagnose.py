@@ -160,6 +160,17 @@ def test_without_any_training_operator_that_serves_the_job_the_stopped_operator_
     assert "or to go back: kubectl tfjob migrate --plan" in steps_of(world)
 
 
+@for_each("policy", ["Never", "OnFailure"])
+def test_no_pod_is_to_be_deleted_under_training_operator_if_that_may_fail_the_job(policy: str) -> None:
+    """It counts a terminating pod as failed, and may see it before its successor."""
+    world = world_of("loss-diverged")
+    world._beside()
+    for entry in world.spec["tfReplicaSpecs"].values():
+        entry["restartPolicy"] = policy
+    assert ("Delete no pods that run while training-operator serves the job" in steps_of(world)) is (policy == "Never")
+    assert ("delete pod" in steps_of(world)) is (policy == "OnFailure")
+
+
 def test_the_crd_of_training_operator_is_right_while_that_alone_serves_the_jobs() -> None:
     """After a way back. Replacing its CRD makes it look at every job again, and end those beyond their deadline."""
     world = world_of("crd-old")
