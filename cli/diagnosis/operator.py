@@ -86,11 +86,13 @@ NOT_READY: Final = error(
     "See why, and fix what the pods report: kubectl -n {operators} describe pods --selector=name=tf-job-operator",
     "Ask your cluster administrator to fix its Deployment",
 )
+_START: Final = "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2"
+_OTHERWISE_START: Final = f"Otherwise s{_START[1:]}"
 SCALED_TO_ZERO: Final = error(
     "operator-scaled-to-zero",
     "The operator is stopped: its Deployment {operators}/{deployment} is scaled to 0",
     "The operator's Lease is not renewed or does not exist, and its Deployment has `replicas: 0`",
-    "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2",
+    _START,
     "Or ask your cluster administrator to start it",
 )
 ELSEWHERE: Final = error(
@@ -388,7 +390,8 @@ def _beside(facts: Facts) -> Iterator[Finding]:
 
 def _with_move(found: Finding, peer: TrainingOperator) -> Finding:
     """Return the finding with advice to continue a move, of the namespace or of the whole cluster, that was interrupted."""
-    problem = replace(found.problem, to_do=(_MOVING if peer.replicas else _MIGRATION, *found.problem.to_do))
+    steps = tuple(_OTHERWISE_START if step is _START else step for step in found.problem.to_do)
+    problem = replace(found.problem, to_do=(_MOVING if peer.replicas else _MIGRATION, *steps))
     return replace(found, problem=problem, values={**found.values, "peer": str(peer)})
 
 

@@ -1118,6 +1118,11 @@ def test_a_move_of_a_namespace_that_was_interrupted_is_to_be_continued() -> None
     training_operator = {"metadata": {"name": "training-operator", "namespace": "kubeflow"}, "spec": {"replicas": 1}}
     world.elsewhere = training_operator
     assert "continue or undo that: kubectl tfjob migrate --plan --namespace=team" in first_of(world).to_do[0]
+    stopped = world_of("operator-scaled-to-zero")
+    assert first_of(stopped).to_do[0].startswith("Start it: ")
+    stopped.elsewhere = training_operator  # its permissions may be gone, after an unfinished way back
+    assert "continue or undo that: " in first_of(stopped).to_do[0]
+    assert first_of(stopped).to_do[1].startswith("Otherwise start it: kubectl -n kubeflow scale deployment ")
     training_operator["spec"] = {"replicas": 0}
     assert first_of(world).to_do[0].endswith("go back: kubectl tfjob migrate --plan")
     world = world_of("two-operators")
