@@ -68,6 +68,7 @@ TESTED: Final = (
     "1.29.1",
     "1.30.1",
     "1.31.14",
+    "1.32.13",
     "1.33.13",
     "1.34.9",
     "1.36.3",
@@ -126,9 +127,10 @@ def markdown(rows: Iterable[Change]) -> str:
 
 
 def _since(row: Change) -> str:
-    """Return `1.32`, `1.32, not 1.33`, or `1.28 to 1.33` if the change was removed for good."""
+    """Return `1.32`, `1.32, not 1.33`, or if the change was removed for good, `1.28 to 1.33` or `1.32 only`."""
     if not row.without:
         return f"1.{row.since}"
     if NEWEST.minor in row.without:
-        return f"1.{row.since} to 1.{min(row.without) - 1}"
+        last = min(row.without) - 1
+        return f"1.{row.since} to 1.{last}" if last > row.since else f"1.{row.since} only"
     return f"1.{row.since}, not " + ", ".join(f"1.{minor}" for minor in row.without)

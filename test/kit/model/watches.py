@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from kit.model.kinds import Kind
 from kit.model.reads import Lag, no_lag, read_version
 from kit.model.refusals import (
     FRESH_S,
@@ -21,7 +23,12 @@ from kit.model.refusals import (
 )
 from kit.model.selectors import matcher
 from kit.model.storage import Change, Collection, Storage, Version
-from kit.model.versions import IDLE_BOOKMARKS, INITIAL_EVENTS_ARE_CHECKED, STREAMING_LISTS
+from kit.model.versions import (
+    IDLE_BOOKMARKS,
+    INITIAL_EVENTS_ARE_CHECKED,
+    STREAMED_LISTS_HAVE_A_BLUEPRINT,
+    STREAMING_LISTS,
+)
 from kit.virtual_loop import NETWORK
 
 BOOKMARK_S: Final = 60.0
@@ -29,10 +36,19 @@ BOOKMARK_S: Final = 60.0
 LAST_BOOKMARK_S: Final = 2.0
 """How many seconds before the end of a watch the server sends another bookmark (SV-03)."""
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after the initial events."""
+_BLUEPRINT: Final = "kubernetes.io/initial-events-list-blueprint"
+"""The annotations of the bookmark after the initial events."""
 
 _MATCH: Final = "resourceVersionMatch"
 _NOT_OLDER: Final = "NotOlderThan"
+
+
+def _blank_list(kind: Kind) -> bytes:
+    """Return an empty list as the server encodes it: custom resources sort the fields."""
+    version, name = kind.resource.api_version, f"{kind.resource.kind}List"
+    custom: dict[str, object] = {"apiVersion": version, "items": [], "kind": name}
+    typed: dict[str, object] = {"kind": name, "apiVersion": version, "metadata": {}, "items": None}
+    return msgspec.json.encode(custom if kind.custom else typed) + b"\n"
 
 
 class Sink(Protocol):
@@ -54,6 +70,7 @@ class Manners:
     def __init__(self, kubernetes: int) -> None:
         self.streams_lists = STREAMING_LISTS.is_in(kubernetes)
         self.has_idle_bookmarks = IDLE_BOOKMARKS.is_in(kubernetes)
+        self.sends_blueprint = STREAMED_LISTS_HAVE_A_BLUEPRINT.is_in(kubernetes)
         self._knows_initial_events = INITIAL_EVENTS_ARE_CHECKED.is_in(kubernetes)
 
     def check(self, query: Mapping[str, str]) -> None:
@@ -176,7 +193,10 @@ class Watch:
         for version in sorted(objects.values(), key=lambda version: version.path):
             self._offer_version("ADDED", version)
         if self._bookmarks and self._manners.streams_lists:
-            self._send_event("BOOKMARK", self._bookmark(self._after, annotations={INITIAL_EVENTS_END: "true"}))
+            annotations = {INITIAL_EVENTS_END: "true"}
+            if self._manners.sends_blueprint:
+                annotations[_BLUEPRINT] = base64.b64encode(_blank_list(collection.kind)).decode()
+            self._send_event("BOOKMARK", self._bookmark(self._after, annotations=annotations))
 
     def close(self) -> None:
         """The stream ended, on either side. Idempotent."""

@@ -76,9 +76,11 @@ def test_the_table_is_in_the_order_of_time() -> None:
     late = Change(34, "kubelet", "late", "KEP-2", ("read", "seen"))
     early = Change(21, "kube-apiserver", "early", "KEP-1", ("seen",), without=(22,))
     ended = Change(28, "kube-apiserver", "ended", "KEP-3", ("read",), without=tuple(range(30, 37)))
-    assert markdown([late, ended, early]).splitlines()[2:] == [
+    once = Change(32, "kube-apiserver", "once", "KEP-4", ("seen",), without=tuple(range(33, 37)))
+    assert markdown([late, once, ended, early]).splitlines()[2:] == [
         "| 1.21, not 1.22 | kube-apiserver | early | KEP-1 | seen |",
         "| 1.28 to 1.29 | kube-apiserver | ended | KEP-3 | read |",
+        "| 1.32 only | kube-apiserver | once | KEP-4 | seen |",
         "| 1.34 | kubelet | late | KEP-2 | read, seen |",
     ]
 
