@@ -71,6 +71,7 @@ TESTED: Final = (
     "1.32.13",
     "1.33.13",
     "1.34.9",
+    "1.35.6",
     "1.36.3",
 )
 """The versions that tests ran on, oldest first; each has recordings and a row in docs/compatibility.md."""
