@@ -23,6 +23,7 @@ from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import operator
+from tfjob_operator.cli.diagnosis.advice import COUNTED
 from tfjob_operator.cli.diagnosis.causes import fill
 from tfjob_operator.cli.diagnosis.facts import Absent, AlphaEvidence, Evidence, Facts, LastLine
 from tfjob_operator.cli.diagnosis.operator import is_renewed
@@ -160,8 +161,8 @@ def collect(
     )
 
 
-def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
-    """Return why no operator would recreate the pods of a job; "" if one would, or if that cannot be read."""
+def obstacle(session: Session, job: Mapping[str, Any], now: datetime, *, whole: bool, have_run: bool) -> str:
+    """Return why a restart of a job, or of its pods that `have_run` or not, would do harm or nothing; "" if that is unknown."""
     reader = _EvidenceReader(session)
     peers, _ = reader.peers(reader.space())
     lease, _ = reader.lease(now, beside=bool(peers))
@@ -173,11 +174,16 @@ def stopped(session: Session, job: Mapping[str, Any], now: datetime) -> str:
         peers=peers,
         forbidden=sorted(reader.forbidden),
         absent=reader.absent,
+        body=job,
     )
-    for finding in operator.find(Facts(evidence)):
+    facts = Facts(evidence)
+    for finding in operator.find(facts):
         if finding.problem.id in operator.SURELY_STOPPED:
-            return fill(finding.problem.title, {"namespace": session.namespace, **finding.values})
-    return ""
+            title = fill(finding.problem.title, {"namespace": session.namespace, **finding.values})
+            return f"because nobody would recreate its pods: {title}"
+    if whole and facts.is_left_to_peer:
+        return f"because training-operator {facts.peers[0]} serves it, which cannot restart whole jobs"
+    return COUNTED if have_run and facts.counts_deleted_pods else ""
 
 
 class _EvidenceReader:

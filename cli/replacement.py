@@ -161,6 +161,8 @@ def check_before(cluster: ClusterState, operator: TrainingOperator, file: str) -
         missing = f"error: {path} of the release is not in this directory: download it"
         yield f"[ -r {path} ] || {{ echo '{missing}' >&2; false; }}"
     lost = {id_: jobs for id_ in _SURE if (jobs := unserved(cluster, id_))}
+    if late := cluster.late_elsewhere:
+        lost[DEADLINE_EXCEEDED.id] = [*lost.get(DEADLINE_EXCEEDED.id, ()), *late]
     if lost:
         yield "# These jobs do not survive the move. Let them finish, or change them as --check says, and print the plan again."
         names = [f"  {id_}: {namespace}/{name}" for id_, jobs in lost.items() for namespace, name in jobs[:_MOST_NAMED]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         replicas = () if has_started else find(session, job, choice).replicas
         if not (has_started or replicas):
             raise no_pods_error(target, name, job, choice)
-        _check_operator(session, name, job)
+        _check_operator(session, name, job, () if whole else replicas)
         if whole:
             echo(_restart_all(target, session, name, job, dry_run=dry_run))
         else:
@@ -132,7 +133,8 @@ def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
         some = target.command(meta["namespace"], "tfjob", "restart", name, one)
         text = f"no operator noted the request within {ACKNOWLEDGED_WITHIN_S:.0f}s, and it was withdrawn"
         raise _NotRestartedError(
-            f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods: {some}"
+            f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods (but under "
+            f"restartPolicy Never, training-operator may fail the job): {some}"
         )
     return job
 
@@ -162,11 +164,14 @@ def _check(target: Target, name: str, job: dict[str, Any]) -> None:
         raise CliError(f"{name} is on hold, and its pods would not be recreated: fix its spec first: {message}")
 
 
-def _check_operator(session: Session, name: str, job: dict[str, object]) -> None:
-    from tfjob_operator.cli.collecting import stopped
+def _check_operator(session: Session, name: str, job: dict[str, Any], replicas: Sequence[ReplicaPod]) -> None:
+    """Raise CliError if the restart would do harm or nothing. `replicas` are to be restarted, or if empty, all."""
+    from tfjob_operator.cli.collecting import obstacle
 
-    if why := stopped(session, job, datetime.now(UTC)):
-        raise CliError(f"{name} not restarted, because nobody would recreate its pods: {why}")
+    whole = not replicas
+    have_run = whole or any(replica.phase not in {"", "Pending"} for replica in replicas)
+    if why := obstacle(session, job, datetime.now(UTC), whole=whole, have_run=have_run):
+        raise CliError(f"{name} not restarted, {why}")
 
 
 def _restart(target: Target, session: Session, replica: ReplicaPod, *, dry_run: bool) -> str:

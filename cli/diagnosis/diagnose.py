@@ -9,8 +9,7 @@ from functools import partial
 from typing import Final
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType, RestartPolicy
-from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, MANAGED_BY_US, PS, ConditionType
 from tfjob_operator.cli.diagnosis import fallback, lifecycle, operator, specification, suspension
 from tfjob_operator.cli.diagnosis.advice import DESCRIBE_JOB, LEFT_TO_PEER, LOGS, NOT_SERVED, ON_HOLD, REPLACED, steps
 from tfjob_operator.cli.diagnosis.causes import Cause, Diagnosis, Finding, Severity, fill
@@ -62,11 +61,9 @@ def _keep_pods(facts: Facts, found: set[str], group: Sequence[Finding]) -> str:
         return NOT_SERVED
     if specification.ON_HOLD & found:
         return ON_HOLD
-    replicas = facts.spec.replicas.values() if isinstance(facts.spec, TFJobSpec) else ()
-    may_fail = not replicas or any(each.restart_policy is RestartPolicy.NEVER for each in replicas)
     affected = {finding.affected for finding in group}
     has_run = any(has_started(pod) for pod in facts.pods if pod.metadata.name in affected)
-    return LEFT_TO_PEER if facts.is_left_to_peer and may_fail and has_run else ""
+    return LEFT_TO_PEER if facts.counts_deleted_pods and has_run else ""
 
 
 def _ours(facts: Facts) -> bool:

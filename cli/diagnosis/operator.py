@@ -390,7 +390,7 @@ def _beside(facts: Facts) -> Iterator[Finding]:
 
 def _with_move(found: Finding, peer: TrainingOperator) -> Finding:
     """Return the finding with advice to continue a move, of the namespace or of the whole cluster, that was interrupted."""
-    steps = tuple(_OTHERWISE_START if step is _START else step for step in found.problem.to_do)
+    steps = tuple(_OTHERWISE_START if step is _START else step for step in found.problem.to_do if step != _INSTALL)
     problem = replace(found.problem, to_do=(_MOVING if peer.replicas else _MIGRATION, *steps))
     return replace(found, problem=problem, values={**found.values, "peer": str(peer)})
 
@@ -408,7 +408,8 @@ def _is_new(facts: Facts) -> bool:
 def _asleep(facts: Facts) -> Iterator[Finding]:
     evidence, status, age_s = facts.evidence, facts.job.status, facts.age_s(facts.evidence.created_at)
     lease, is_new = evidence.lease, _is_new(facts)
-    is_absent = is_new and facts.is_absent("Lease", "tf-operator")
+    # Without a status, or where training-operator may not write, a running operator would have a Lease.
+    is_absent = facts.is_absent("Lease", "tf-operator") and (is_new or evidence.elsewhere is not None)
     is_down, has_all = lease is None or not is_renewed(lease, facts.now), "deployments" not in evidence.forbidden
     serving = facts.serving
     if (is_new or is_down) and has_all and evidence.deployments and not serving:
@@ -426,7 +427,8 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
             yield of_job(facts, MISSING, **values).seen_in(line)
     elif is_absent and not serving:
         values = {"state": _NO_DEPLOYMENT if has_all else "running:", "lease": "tf-operator does not exist"}
-        yield of_job(facts, MISSING, **values).seen_in("job: no status", "lease tf-operator: not found")
+        seen = ["job: no status"] if is_new else []
+        yield of_job(facts, MISSING, **values).seen_in(*seen, "lease tf-operator: not found")
     elif is_new and age_s is not None and age_s > SOON_S:
         late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
         stale = evidence.stale_lease

@@ -75,6 +75,7 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     for path in ("/apis/apps/v1/deployments", "/apis/coordination.k8s.io/v1/leases"):
         items = [operator] if "apps" in path else []
         server.answers(path, {"metadata": {}, "items": items, "reason": "Forbidden"}, code=code)
+    server.answers(training_operator.PEERS, {"metadata": {}, "items": []})
     for chosen in (["--index=0"], []) if why else (["--index=0"],):
         result = server.run("restart", "mnist", *chosen)
     assert bool(deletes(server)) is not bool(why)
@@ -83,10 +84,27 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     assert (result.exit_code, result.stderr) == ((1, refusal) if why else (0, ""))
 
 
-def test_restart_deletes_pods_that_training_operator_recreates(server: Server) -> None:
-    """After a way back: the Deployment of this operator is still there, with 0 replicas."""
-    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
-    server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0")]})
+@pytest.mark.parametrize(
+    ("policy", "phase", "why"),
+    [
+        ("OnFailure", "Running", ""),
+        ("Never", "Pending", ""),
+        ("Never", "Running", "under restartPolicy Never, it may count a deleted pod as failed"),
+        (None, "Running", "while training-operator serves the job: under restartPolicy Never"),  # its default
+    ],
+)
+def test_restart_deletes_only_pods_that_training_operator_recreates(
+    server: Server, policy: str | None, phase: str, why: str
+) -> None:
+    """After a way back: the Deployment of this operator is still there, with 0 replicas.
+
+    Seen: the job failed when training-operator found a deleted pod, in one of three deletions.
+    """
+    given = training_operator.with_policy({}) | {"status": job("mnist", "Running")["status"]}
+    given["spec"]["tfReplicaSpecs"]["Worker"] |= {"restartPolicy": policy} if policy else {}
+    given["metadata"] |= job("mnist")["metadata"]
+    server.answers(f"{JOBS}/mnist", given)
+    server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0", phase)]})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(
         training_operator.DEPLOYMENTS, {"metadata": {}, "items": [operator_deployment("kubeflow", wanted=0)]}
@@ -95,8 +113,13 @@ def test_restart_deletes_pods_that_training_operator_recreates(server: Server) -
     server.answers(training_operator.PEERS, {"metadata": {}, "items": [running]})
     server.answers("/apis/coordination.k8s.io/v1/leases", {"metadata": {}, "items": []})
     result = server.run("restart", "mnist", "--index=0")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert deletes(server)
+    assert result.exit_code == bool(why)
+    assert why in result.stderr
+    assert bool(deletes(server)) is not bool(why)
+    whole = server.run("restart", "mnist")
+    assert whole.exit_code == 1
+    assert "training-operator kubeflow/training-operator serves it, which cannot restart whole jobs" in whole.stderr
+    assert not [each for each in server.asked if each[0] == "PATCH"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +182,8 @@ def requested(value: str = "now", *, noted: str = "", conditions: tuple[str, ...
 
 UNNOTED = (
     "error: mnist was not restarted: no operator noted the request within 0s, and it was withdrawn. An operator that cannot "
-    "restart whole jobs recreates pods: kubectl tfjob FLAGS restart mnist --replica=worker-0 -n team\n"
+    "restart whole jobs recreates pods (but under restartPolicy Never, training-operator may fail the job): "
+    "kubectl tfjob FLAGS restart mnist --replica=worker-0 -n team\n"
 )
 ENDED = "error: mnist was not restarted: its training has ended, and the job finishes when its workers have exited\n"
 

@@ -222,7 +222,7 @@ def test_suspend_is_allowed_and_says_what_it_does(server: Server) -> None:
 
 def test_a_restart_that_the_end_forestalled_is_withdrawn_and_explained(server: Server, mocker: MockerFixture) -> None:
     """The operator does not acknowledge a request after its decision."""
-    mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
+    mocker.patch("tfjob_operator.cli.collecting.obstacle", return_value="")
     mocker.patch("tfjob_operator.cli.commands.restart_.ACKNOWLEDGED_WITHIN_S", 0.0)
     asked = an_ending()
     asked["metadata"]["annotations"] = {constants.ANNOTATION_RESTART: "now"}

@@ -412,6 +412,8 @@ def test_the_plan_names_the_jobs_of_other_namespaces_that_training_operator_fail
     start = position(lines, "# 1 TFJob of other namespaces under deadline-exceeded: training-operator")
     assert lines[start + 2] == "#   other/late"
     assert not {"#   team/here", "#   moved/served"} & set(lines)
+    (check,) = [line for line in lines if "error: TFJobs would fail or be deleted at the move (1)" in line]
+    assert "deadline-exceeded: other/late" in check
     server.responses.pop(OF_ALL)
     server.otherwise = (403, json.dumps(DENIED).encode())
     result = server.run("migrate", "--plan", "-n", "team")

@@ -93,7 +93,7 @@ UNKNOWNS: dict[str, list[Answer]] = {
 def test_a_patch_whose_effect_is_unknown_is_an_error_with_a_command_to_look(
     server: Server, mocker: MockerFixture, answers: list[Answer], verb: list[str], code: int
 ) -> None:
-    mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
+    mocker.patch("tfjob_operator.cli.collecting.obstacle", return_value="")
     server.answers(PODS, {"metadata": {}, "items": [pod(WORKER)]})
     if verb[0] == "restart" and answers[1:] == [ok(EDITED)]:
         answers = [CUT, ok(requested("another"))]
@@ -113,7 +113,7 @@ def requested(value: str | None, version: str = "8") -> Any:
 
 @pytest.mark.usefixtures("pauses")
 def test_the_withdrawal_of_a_restart_is_not_sent_again_if_it_took_effect(server: Server, mocker: MockerFixture) -> None:
-    mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
+    mocker.patch("tfjob_operator.cli.collecting.obstacle", return_value="")
     mocker.patch("tfjob_operator.cli.commands.restart_.ACKNOWLEDGED_WITHIN_S", 0.0)
     server.answers(PODS, {"metadata": {}, "items": [pod(WORKER)]})
     pending = requested("now")
@@ -131,7 +131,7 @@ def test_a_restart_is_requested_for_later_than_the_last_one_of_a_user_whose_cloc
     server: Server, mocker: MockerFixture
 ) -> None:
     """Else the operator would take it for an old manifest."""
-    mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
+    mocker.patch("tfjob_operator.cli.collecting.obstacle", return_value="")
     before, observed, pending = requested("2099-01-01T00:00:00Z"), requested("any"), "2099-01-01T00:00:05Z"
     before["metadata"]["annotations"] = {ANNOTATION_RESTART: pending}
     before["status"]["begun"] = {"generation": 1}
@@ -202,7 +202,7 @@ DELETIONS: dict[str, tuple[list[Answer], int, int]] = {
 def test_a_pod_that_may_have_been_deleted_is_looked_for_by_its_uid(
     server: Server, mocker: MockerFixture, answers: list[Answer], code: int, count: int
 ) -> None:
-    mocker.patch("tfjob_operator.cli.collecting.stopped", return_value="")
+    mocker.patch("tfjob_operator.cli.collecting.obstacle", return_value="")
     server.answers(f"{JOBS}/mnist", RUNNING)
     server.answers(PODS, {"metadata": {}, "items": [pod(WORKER)]})
     server.responses[f"{PODS}/mnist-worker-0"] = answers

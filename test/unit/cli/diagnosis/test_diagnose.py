@@ -169,6 +169,9 @@ def test_no_pod_is_to_be_deleted_under_training_operator_if_that_may_fail_the_jo
         entry["restartPolicy"] = policy
     assert ("Delete no pods that run while training-operator serves the job" in steps_of(world)) is (policy == "Never")
     assert ("delete pod" in steps_of(world)) is (policy == "OnFailure")
+    world.two_operators()
+    told = str([cause.to_do for cause in diagnose(world.evidence()).causes])
+    assert ("delete pod" in told) is (policy == "OnFailure")
 
 
 def test_the_crd_of_training_operator_is_right_while_that_alone_serves_the_jobs() -> None:
@@ -1118,6 +1121,10 @@ def test_a_move_of_a_namespace_that_was_interrupted_is_to_be_continued() -> None
     training_operator = {"metadata": {"name": "training-operator", "namespace": "kubeflow"}, "spec": {"replicas": 1}}
     world.elsewhere = training_operator
     assert "continue or undo that: kubectl tfjob migrate --plan --namespace=team" in first_of(world).to_do[0]
+    assert "Install the operator" not in steps_of(world)
+    world.status.update(deepcopy(world_of().status))  # a job that ran before
+    found = diagnose(world.evidence()).causes
+    assert [each.id for each in found] == ["operator-missing"]
     stopped = world_of("operator-scaled-to-zero")
     assert first_of(stopped).to_do[0].startswith("Start it: ")
     stopped.elsewhere = training_operator  # its permissions may be gone, after an unfinished way back
