@@ -37,10 +37,10 @@ def check_suspend(target: Target, session: Session, name: str, job: Mapping[str,
     workload = workload_of(session, job)
     if workload is None or (is_suspended(job) and waits_for(workload)[0] in _DEACTIVATED):
         return
-    does, so = "would resume it at once", "delete its pods"
+    does, so, but = "would resume it at once", "delete its pods", " (Kueue gives its quota away before they end)"
     if is_suspended(job):
-        does, so = "has suspended it, and resumes it when it is admitted", "keep it suspended"
-    instead = f"To {so}, deactivate its Workload: {_activate(target, job, workload, to='false')}"
+        does, so, but = "has suspended it, and resumes it when it is admitted", "keep it suspended", ""
+    instead = f"To {so}, deactivate its Workload{but}: {_activate(target, job, workload, to='false')}"
     raise CliError(f"{name} not suspended: Kueue {does}. {instead}")
 
 

@@ -427,7 +427,7 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
             yield of_job(facts, MISSING, **values).seen_in(line)
     elif is_absent and not serving:
         values = {"state": _NO_DEPLOYMENT if has_all else "running:", "lease": "tf-operator does not exist"}
-        seen = ["job: no status"] if is_new else []
+        seen = ("job: no status",) if is_new else ()
         yield of_job(facts, MISSING, **values).seen_in(*seen, "lease tf-operator: not found")
     elif is_new and age_s is not None and age_s > SOON_S:
         late = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING

@@ -60,6 +60,10 @@ NO_WORKLOAD: Final = error(
     "Ask your cluster administrator whether Kueue is running with the integration kubeflow.org/tfjob",
     "Or run the job without a queue; a Kueue that manages it suspends it again: kubectl tfjob resume {job} -n {namespace}",
 )
+_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+_NO_CLASS: Final = (
+    "Without the priority class of its label, Kueue creates none: kubectl get workloadpriorityclass {class}"
+)
 DEACTIVATED: Final = error(
     "kueue-deactivated",
     "Workload deactivated: spec.active is false",
@@ -190,8 +194,14 @@ def find(facts: Facts) -> Iterator[Finding]:
             values | {"workload": workload.metadata.name, "queue": value(workload.spec.queue_name or queue)},
         )
     elif queue:
+        class_ = (facts.job.metadata.labels or {}).get(_PRIORITY_CLASS, "")
+        steps = (_NO_CLASS, *NO_WORKLOAD.to_do) if class_ else NO_WORKLOAD.to_do
+        values["class"] = value(class_)
         yield Finding(
-            NO_WORKLOAD, facts.name, (f"job: suspended, with the label {LABEL_QUEUE}={safe_name(queue)}",), values
+            replace(NO_WORKLOAD, to_do=steps),
+            facts.name,
+            (f"job: suspended, with the label {LABEL_QUEUE}={safe_name(queue)}",),
+            values,
         )
     else:
         by = f"by {safe_name(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""

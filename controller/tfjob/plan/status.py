@@ -281,8 +281,10 @@ def outdated_pods_warning(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replic
     outdated = [kind for kind, each in current.items() if kind in present and noted.get(kind, each) != each]
     if not outdated:
         return ""
-    keep = "existing pods keep their old template, restart policy and TF_CONFIG. Suspend and resume the job to recreate them."
-    return f"{', '.join(outdated)}: {keep}"
+    keep = "existing pods keep their old template, restart policy and TF_CONFIG"
+    # Kueue resumes a suspended job at once.
+    how = "Run kubectl tfjob restart" if c.LABEL_QUEUE in (job.metadata.labels or {}) else "Suspend and resume the job"
+    return f"{', '.join(outdated)}: {keep}. {how} to recreate them."
 
 
 def _template_parts(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:

@@ -214,10 +214,15 @@ def test_commands_that_have_no_effect_any_more_are_refused(server: Server, argum
 
 def test_suspend_is_allowed_and_says_what_it_does(server: Server) -> None:
     """It ends the grace periods of the pods."""
-    serve(server, an_ending())
+    given = an_ending()
+    queue = given["metadata"]["labels"].pop(constants.LABEL_QUEUE)
+    serve(server, given)
     warning = "warning: mnist ends as Succeeded: its pods only lose their grace periods\n"
     assert outcome(server.run("suspend", "mnist")) == (0, "tfjob.kubeflow.org/mnist suspended\n", warning)
     assert json.loads(server.asked[-1][3]) == {"spec": {"runPolicy": {"suspend": True}}}
+    given["metadata"]["labels"][constants.LABEL_QUEUE] = queue
+    serve(server, given)
+    assert server.run("suspend", "mnist").stderr == f"{warning.rstrip()}, unless Kueue undoes it first\n"
 
 
 def test_a_restart_that_the_end_forestalled_is_withdrawn_and_explained(server: Server, mocker: MockerFixture) -> None:

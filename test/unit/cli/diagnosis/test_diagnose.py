@@ -2236,7 +2236,10 @@ def test_the_last_failure_of_a_killed_process_is_its_exit_code_and_not_a_line_of
 
 
 def test_a_job_with_a_queue_label_can_run_without_kueue() -> None:
-    assert "kubectl tfjob resume mnist -n team" in diagnosed("kueue-absent").causes[0].to_do[-1]
+    world = world_of("kueue-absent")
+    assert "kubectl tfjob resume mnist -n team" in first_of(world).to_do[-1]
+    world.job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
+    assert first_of(world).to_do[0].endswith("Kueue creates none: kubectl get workloadpriorityclass urgent")
 
 
 def steps_of(world: Troubled) -> str:

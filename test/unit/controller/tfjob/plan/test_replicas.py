@@ -295,6 +295,16 @@ def test_an_edit_says_once_which_pods_it_does_not_reach(
     assert told(decide(synced(tfjob, *pods), *pods)) == []
 
 
+def test_a_queued_job_is_not_told_to_be_suspended_since_its_queue_would_resume_it() -> None:
+    before = synced(synced(job(SPEC)), *PODS)
+    queued = changed(before, metadata__labels={"kueue.x-k8s.io/queue-name": "team"})
+    for each, how in ((before, "Suspend and resume the job"), (queued, "Run kubectl tfjob restart")):
+        (event,) = (
+            event for event in decide(edited(each, OTHER), *PODS).events if event.reason == "PodTemplateNotApplied"
+        )
+        assert event.message.endswith(f" {how} to recreate them.")
+
+
 def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning() -> None:
     """B60, U18: its TF_CONFIG names all workers, those of the time at which it was made."""
     led, larger = (spec(PS=1, Worker=count, Chief=1, enableDynamicWorker=True) for count in (2, 4))
