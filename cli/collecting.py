@@ -164,7 +164,7 @@ def collect(
 def obstacle(session: Session, job: Mapping[str, Any], now: datetime, *, whole: bool, have_run: bool) -> str:
     """Return why a restart of a job, or of its pods that `have_run` or not, would do harm or nothing; "" if that is unknown."""
     reader = _EvidenceReader(session)
-    peers, _ = reader.peers(reader.space())
+    peers, elsewhere = reader.peers(reader.space())
     lease, _ = reader.lease(now, beside=bool(peers))
     evidence = Evidence(
         job=_job(msgspec.json.encode(job)),
@@ -172,9 +172,9 @@ def obstacle(session: Session, job: Mapping[str, Any], now: datetime, *, whole: 
         lease=lease,
         deployments=reader.deployments,
         peers=peers,
+        elsewhere=elsewhere,
         forbidden=sorted(reader.forbidden),
         absent=reader.absent,
-        body=job,
     )
     facts = Facts(evidence)
     for finding in operator.find(facts):
@@ -183,7 +183,7 @@ def obstacle(session: Session, job: Mapping[str, Any], now: datetime, *, whole: 
             return f"because nobody would recreate its pods: {title}"
     if whole and facts.is_left_to_peer:
         return f"because training-operator {facts.peers[0]} serves it, which cannot restart whole jobs"
-    return COUNTED if have_run and facts.counts_deleted_pods else ""
+    return COUNTED if have_run and facts.peers else ""
 
 
 class _EvidenceReader:

@@ -257,7 +257,7 @@ def _differences(
         yield INVALID, mistakes
         return
     sidecars = {kind: _sidecars(job, kind) for kind, size in spec.sizes.items() if size}
-    never = [kind for kind in sidecars if has_never(spec, body, kind)]
+    never = [kind for kind in sidecars if _has_never(spec, body, kind)]
     counts = {kind: facts.counts.get(kind, Counters()) for kind in never}
     failed = ", ".join(f"{kind}: {each.failed} failed" for kind, each in counts.items() if each.failed)
     if failed and not spec.suspend:
@@ -315,7 +315,7 @@ def _rejection(job: Mapping[str, Any], facts: JobFacts) -> str:
     return text(held.get("message")) if is_current and held.get("reason") == ConditionReason.REFUSED else ""
 
 
-def has_never(spec: TFJobSpec, body: Mapping[str, Any], kind: str) -> bool:
+def _has_never(spec: TFJobSpec, body: Mapping[str, Any], kind: str) -> bool:
     """Return True if training-operator creates the pods of a replica type with Never: also without a policy of the type.
 
     Under ExitCode, exit codes that are not retried fail every job there, too.

@@ -133,8 +133,8 @@ def _withdraw(target: Target, session: Session, name: str) -> dict[str, Any]:
         some = target.command(meta["namespace"], "tfjob", "restart", name, one)
         text = f"no operator noted the request within {ACKNOWLEDGED_WITHIN_S:.0f}s, and it was withdrawn"
         raise _NotRestartedError(
-            f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods (but under "
-            f"restartPolicy Never, training-operator may fail the job): {some}"
+            f"{name} was not restarted: {text}. An operator that cannot restart whole jobs recreates pods (but "
+            f"training-operator may fail the job): {some}"
         )
     return job
 

@@ -63,7 +63,7 @@ def _keep_pods(facts: Facts, found: set[str], group: Sequence[Finding]) -> str:
         return ON_HOLD
     affected = {finding.affected for finding in group}
     has_run = any(has_started(pod) for pod in facts.pods if pod.metadata.name in affected)
-    return LEFT_TO_PEER if facts.counts_deleted_pods and has_run else ""
+    return LEFT_TO_PEER if facts.peers and has_run else ""
 
 
 def _ours(facts: Facts) -> bool:

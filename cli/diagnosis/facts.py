@@ -27,9 +27,7 @@ from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import Dialect
 from tfjob_operator.api.v1alpha1.types import AlphaJob
-from tfjob_operator.cli.migration import has_never
 from tfjob_operator.cli.model import objects
-from tfjob_operator.cli.model.facts import spec_of
 from tfjob_operator.cli.model.objects import EventDetails, PodDetails
 from tfjob_operator.cli.model.pods import has_started
 from tfjob_operator.cli.model.replica_names import ReplicaName, replica_of
@@ -250,14 +248,6 @@ class Facts:
     def is_left_to_peer(self) -> bool:
         """True if training-operator alone serves the job: no Deployment of this operator that serves it has replicas."""
         return bool(self.peers) and not any(each.spec.replicas for each in self.serving)
-
-    @property
-    def counts_deleted_pods(self) -> bool:
-        """True if training-operator serves the job and may count a deleted pod as failed, as it does under Never."""
-        spec, body = self.spec, spec_of(self.evidence.body or {})
-        return bool(self.peers) and (
-            not isinstance(spec, TFJobSpec) or any(has_never(spec, body, kind) for kind in spec.replicas)
-        )
 
     @property
     def suspended(self) -> bool:

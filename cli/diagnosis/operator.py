@@ -298,7 +298,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     elif not facts.finished or facts.ending is not None:
         for found in _beside(facts) if evidence.peers else _asleep(facts):
             peer = evidence.elsewhere if found.problem.id in STOPPED else None
-            yield found if peer is None else _with_move(found, peer)
+            yield found if peer is None else _with_move(found, peer, _MOVING if peer.replicas else _MIGRATION)
     yield from _crd(facts)
     if not facts.finished or facts.ending is not None:
         yield from _refused(facts)
@@ -385,13 +385,13 @@ def _beside(facts: Facts) -> Iterator[Finding]:
         yield of_job(facts, PEER_STOPPED, peer=str(peer), state=state).seen_in(*seen)
     else:  # both are stopped, as between two steps of a migration
         for found in _asleep(facts):
-            yield replace(found, problem=replace(found.problem, to_do=(*found.problem.to_do, _MIGRATION)))
+            yield _with_move(found, facts.evidence.peers[0], _MIGRATION)
 
 
-def _with_move(found: Finding, peer: TrainingOperator) -> Finding:
+def _with_move(found: Finding, peer: TrainingOperator, advice: str) -> Finding:
     """Return the finding with advice to continue a move, of the namespace or of the whole cluster, that was interrupted."""
     steps = tuple(_OTHERWISE_START if step is _START else step for step in found.problem.to_do if step != _INSTALL)
-    problem = replace(found.problem, to_do=(_MOVING if peer.replicas else _MIGRATION, *steps))
+    problem = replace(found.problem, to_do=(advice, *steps))
     return replace(found, problem=problem, values={**found.values, "peer": str(peer)})
 
 

@@ -84,26 +84,32 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
     assert (result.exit_code, result.stderr) == ((1, refusal) if why else (0, ""))
 
 
+def test_restart_deletes_no_pod_while_the_move_of_its_namespace_is_unfinished(server: Server) -> None:
+    """Seen: training-operator may no longer write there, no operator is installed yet, and there is no Lease."""
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
+    server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0")]})
+    space = {"metadata": {"name": "team", "labels": {"tfjob.kubeflow.org/operator": "tfjob-operator"}}}
+    server.answers(f"{training_operator.NAMESPACES}/team", space)
+    running = training_operator.deployment() | {"status": {"readyReplicas": 2}}
+    server.answers(training_operator.PEERS, {"metadata": {}, "items": [running]})
+    for path in (training_operator.DEPLOYMENTS, "/apis/coordination.k8s.io/v1/leases"):
+        server.answers(path, {"metadata": {}, "items": []})
+    for chosen in (["--index=0"], []):
+        result = server.run("restart", "mnist", *chosen)
+        assert (result.exit_code, deletes(server)) == (1, {})
+        assert "nobody would recreate its pods: No operator is installed" in result.stderr
+
+
 @pytest.mark.parametrize(
-    ("policy", "phase", "why"),
-    [
-        ("OnFailure", "Running", ""),
-        ("Never", "Pending", ""),
-        ("Never", "Running", "under restartPolicy Never, it may count a deleted pod as failed"),
-        (None, "Running", "while training-operator serves the job: under restartPolicy Never"),  # its default
-    ],
+    ("phase", "why"),
+    [("Pending", ""), ("Running", "while training-operator serves the job: it may count a deleted pod as failed")],
 )
-def test_restart_deletes_only_pods_that_training_operator_recreates(
-    server: Server, policy: str | None, phase: str, why: str
-) -> None:
+def test_restart_deletes_only_pods_that_training_operator_recreates(server: Server, phase: str, why: str) -> None:
     """After a way back: the Deployment of this operator is still there, with 0 replicas.
 
     Seen: the job failed when training-operator found a deleted pod, in one of three deletions.
     """
-    given = training_operator.with_policy({}) | {"status": job("mnist", "Running")["status"]}
-    given["spec"]["tfReplicaSpecs"]["Worker"] |= {"restartPolicy": policy} if policy else {}
-    given["metadata"] |= job("mnist")["metadata"]
-    server.answers(f"{JOBS}/mnist", given)
+    server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
     server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0", phase)]})
     server.answers(f"{PODS}/mnist-worker-0", {})
     server.answers(
@@ -182,7 +188,7 @@ def requested(value: str = "now", *, noted: str = "", conditions: tuple[str, ...
 
 UNNOTED = (
     "error: mnist was not restarted: no operator noted the request within 0s, and it was withdrawn. An operator that cannot "
-    "restart whole jobs recreates pods (but under restartPolicy Never, training-operator may fail the job): "
+    "restart whole jobs recreates pods (but training-operator may fail the job): "
     "kubectl tfjob FLAGS restart mnist --replica=worker-0 -n team\n"
 )
 ENDED = "error: mnist was not restarted: its training has ended, and the job finishes when its workers have exited\n"
