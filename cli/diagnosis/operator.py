@@ -86,8 +86,9 @@ NOT_READY: Final = error(
     "See why, and fix what the pods report: kubectl -n {operators} describe pods --selector=name=tf-job-operator",
     "Ask your cluster administrator to fix its Deployment",
 )
-_START: Final = "Start it: kubectl -n {operators} scale deployment {deployment} --replicas=2"
-_OTHERWISE_START: Final = f"Otherwise s{_START[1:]}"
+_SCALE_UP: Final = "kubectl -n {operators} scale deployment {deployment} --replicas=2"
+_START: Final = f"Start it: {_SCALE_UP}"
+_OTHERWISE_START: Final = f"Otherwise start it: {_SCALE_UP}"
 SCALED_TO_ZERO: Final = error(
     "operator-scaled-to-zero",
     "The operator is stopped: its Deployment {operators}/{deployment} is scaled to 0",
