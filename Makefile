@@ -47,6 +47,7 @@ nightly: plane ## Run the long tests that `make test` omits, with other simulati
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test -m nightly
 	@$(PYTHON) -m nox --sessions unit-3.12 unit-3.13
+	@$(PYTHON) -m hack.matrix kubectl
 	@$(PYTEST) -n 2 --dist worksteal test/simulation --seed $$(($$(date +%s) / 86400 * 2000)) --seeds 2000
 	@! $(PYTHON) -m hack.real_node try || $(MAKE) e2e-upgrade
 	@[ "$$(id -u)" != 0 ] || $(PYTHON) -m hack.other_debian

@@ -1,5 +1,7 @@
 """`python -m hack.matrix kubectl|sdk [CLIENT ...]`: test all clients of a matrix, or only the named ones.
 
+With `--ends`, only the oldest and the newest one.
+
 Exit codes: 0 for success or known differences; 1 for failure; 2 for invalid arguments or an unavailable client (no network,
 package removed).
 """
@@ -28,8 +30,10 @@ def main() -> int:
     )
     parser.add_argument("matrix", choices=MATRICES)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"one of: {MATRICES}")
+    parser.add_argument("--ends", action="store_true", help="only the oldest and the newest client")
     options = parser.parse_args()
     chosen: list[str] = options.clients or MATRICES[options.matrix]
+    chosen = [chosen[0], chosen[-1]] if options.ends else chosen
     if unknown := {*chosen} - {*MATRICES[options.matrix]}:
         parser.error(f"not in the matrix {options.matrix}: {', '.join(sorted(unknown))}")
     try:

@@ -75,6 +75,15 @@ def test_a_client_of_the_other_matrix_is_a_wrong_argument(
     assert f"not in the matrix {arguments[0]}: {arguments[1]}" in capsys.readouterr().err
 
 
+def test_the_ends_of_a_matrix_are_its_oldest_and_its_newest_client(mocker: MockerFixture) -> None:
+    """Which .ci/run tests."""
+    mocker.patch.object(command, "program_of")
+    passes = mocker.patch.object(command, "_passes", return_value=0)
+    mocker.patch.object(sys, "argv", ["matrix", "kubectl", "--ends"])
+    assert command.main() == 0
+    assert sorted(str(call.args[1]) for call in passes.call_args_list) == ["['kubectl-1.22']", "['kubectl-1.36']"]
+
+
 def test_the_programs_tell_the_hollow_node_in_its_own_words() -> None:
     """They have a copy of the annotations' names, since their environments have only what an SDK needs."""
     assert (steps.RUN, steps.LOG) == (script.RUN, script.LOG)
