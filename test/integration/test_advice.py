@@ -358,7 +358,7 @@ ADVICE: Final = [
         Problem("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
         {"spec runPolicy backoffLimit": 9},
     ),
-    Advice(Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400)),
+    Advice(Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=36_000), later_s=33_000)),
     Advice(Problem("deadline-passed", with_policy(one(), activeDeadlineSeconds=3600), later_s=5400)),
     Advice(
         Problem("restarted-after-success", one("0s:0, forever", "Always")),

@@ -161,7 +161,7 @@ LIVES = [
     Problem("restarted-after-success", one("0s:0, forever", "Always")),
     Problem("restarts-for-ever", one("0s:1, 0s:1, 0s:1, 0s:1, 0s:1, forever", "OnFailure")),
     Problem("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
-    Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400),
+    Problem("deadline-near", with_policy(one(), activeDeadlineSeconds=36_000), later_s=33_000),
     Problem("deadline-passed", with_policy(one(), activeDeadlineSeconds=3600), later_s=5400),
     Problem("finished-and-kept", with_policy(one("0s:0"), cleanPodPolicy="None"), later_s=90_000),
     Problem("held-invalid", one(), edit(lambda worker: worker.update(restartPolicy="Maybe"))),
