@@ -162,7 +162,10 @@ def collect(
 
 
 def obstacle(session: Session, job: Mapping[str, Any], now: datetime, *, whole: bool, have_run: bool) -> str:
-    """Return why a restart of a job, or of its pods that `have_run` or not, would do harm or nothing; "" if that is unknown."""
+    """Return why a restart would be harmful or useless; "" if nothing is known against it, or if that cannot be read.
+
+    `whole`: the whole job is to be restarted, otherwise some of its pods. `have_run`: at least one of the pods has started.
+    """
     reader = _EvidenceReader(session)
     peers, elsewhere = reader.peers(reader.space())
     lease, _ = reader.lease(now, beside=bool(peers))
@@ -180,9 +183,9 @@ def obstacle(session: Session, job: Mapping[str, Any], now: datetime, *, whole: 
     for finding in operator.find(facts):
         if finding.problem.id in operator.SURELY_STOPPED:
             title = fill(finding.problem.title, {"namespace": session.namespace, **finding.values})
-            return f"because nobody would recreate its pods: {title}"
+            return f"nobody would recreate its pods: {title}"
     if whole and facts.is_left_to_peer:
-        return f"because training-operator {facts.peers[0]} serves it, which cannot restart whole jobs"
+        return f"training-operator {facts.peers[0]} serves it, which cannot restart whole jobs"
     return COUNTED if have_run and facts.peers else ""
 
 

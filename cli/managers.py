@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.target import Target
 
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 _KUEUE: Final = "kueue.x-k8s.io"
 _WORKLOADS: Final = f"workloads.{_KUEUE}"
@@ -77,7 +76,7 @@ def workload_of(session: Session, job: Mapping[str, Any]) -> Mapping[str, Any] |
     Without permission to read it, a queue label counts: the result then has only a placeholder as name.
     """
     meta = job["metadata"]
-    if QUEUE_LABEL not in (meta.get("labels") or {}):
+    if not has_queue(job):
         return None
     try:
         version = session.get(f"/apis/{_KUEUE}")["preferredVersion"]["groupVersion"]
@@ -100,6 +99,11 @@ def _check_original(name: str, job: Mapping[str, Any], force: str) -> None:
     origin = (job["metadata"].get("labels") or {}).get(_ORIGIN)
     if origin is not None:
         raise CliError(f"{name} is a copy of a job in the cluster {origin}, made by MultiKueue: change that job{force}")
+
+
+def has_queue(job: Mapping[str, Any]) -> bool:
+    """Return True if the job has a queue of Kueue, which need not exist."""
+    return facts.QUEUE_LABEL in (job["metadata"].get("labels") or {})
 
 
 def is_suspended(job: Mapping[str, Any]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from tfjob_operator.api.v1.constants import ANNOTATION_RESTART, ConditionReason
 from tfjob_operator.api.v1.restart_requests import new_request
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import UNKNOWN, ApiServerError, CliError, print_each, warn
-from tfjob_operator.cli.managers import QUEUE_LABEL, check_managed_here, is_suspended
+from tfjob_operator.cli.managers import check_managed_here, has_queue, is_suspended
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import target_options
 from tfjob_operator.cli.printing import echo
@@ -53,7 +52,8 @@ def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None
         replicas = () if has_started else find(session, job, choice).replicas
         if not (has_started or replicas):
             raise no_pods_error(target, name, job, choice)
-        _check_operator(session, name, job, () if whole else replicas)
+        have_run = whole or any(replica.phase not in {"", "Pending"} for replica in replicas)
+        _check_operator(session, name, job, whole=whole, have_run=have_run)
         if whole:
             echo(_restart_all(target, session, name, job, dry_run=dry_run))
         else:
@@ -150,7 +150,7 @@ def _check(target: Target, name: str, job: dict[str, Any]) -> None:
     again = f"{save}, then {target.command(here, 'replace', '--force', '-f', file)}"
     jobs.check_unfinished(name, job, f". To run it again: {again}")
     check_managed_here(name, job)
-    if is_suspended(job) and QUEUE_LABEL in (job["metadata"].get("labels") or {}):
+    if is_suspended(job) and has_queue(job):
         explain = target.command(here, "tfjob", "explain", name)
         raise CliError(f"{name} is suspended by its queue and has no pods. Details: {explain}")
     if is_suspended(job):
@@ -164,14 +164,11 @@ def _check(target: Target, name: str, job: dict[str, Any]) -> None:
         raise CliError(f"{name} is on hold, and its pods would not be recreated: fix its spec first: {message}")
 
 
-def _check_operator(session: Session, name: str, job: dict[str, Any], replicas: Sequence[ReplicaPod]) -> None:
-    """Raise CliError if the restart would do harm or nothing. `replicas` are to be restarted, or if empty, all."""
+def _check_operator(session: Session, name: str, job: dict[str, Any], *, whole: bool, have_run: bool) -> None:
     from tfjob_operator.cli.collecting import obstacle
 
-    whole = not replicas
-    have_run = whole or any(replica.phase not in {"", "Pending"} for replica in replicas)
     if why := obstacle(session, job, datetime.now(UTC), whole=whole, have_run=have_run):
-        raise CliError(f"{name} not restarted, {why}")
+        raise CliError(f"{name} not restarted, because {why}")
 
 
 def _restart(target: Target, session: Session, replica: ReplicaPod, *, dry_run: bool) -> str:

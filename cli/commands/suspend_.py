@@ -8,7 +8,7 @@ import click
 
 from tfjob_operator.cli import jobs, writes
 from tfjob_operator.cli.errors import CliError, print_each
-from tfjob_operator.cli.managers import QUEUE_LABEL, check_resume, check_suspend, is_suspended
+from tfjob_operator.cli.managers import check_resume, check_suspend, has_queue, is_suspended
 from tfjob_operator.cli.model import facts
 from tfjob_operator.cli.options import force_option, target_options
 from tfjob_operator.cli.printing import echo
@@ -66,6 +66,6 @@ def _set(target: Target, session: Session, name: str, *, to: bool, force: bool) 
     if not to and (held := facts.conditions_of(job).get("Held")):
         echo(f"warning: {name} is on hold: {held.get('message', '')}", err=True)
     if ending is not None:
-        undone = ", unless Kueue undoes it first" if QUEUE_LABEL in (job["metadata"].get("labels") or {}) else ""
+        undone = ", unless Kueue undoes it first" if has_queue(job) else ""
         echo(f"warning: {name} ends as {ending['type']}: its pods only lose their grace periods{undone}", err=True)
     return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

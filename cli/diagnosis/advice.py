@@ -74,8 +74,8 @@ _NEEDS: Final = (
 _DELETES: Final = re.compile(r"kubectl tfjob restart|kubectl -n \S+ delete (pod|job) ")
 NOT_SERVED: Final = "Delete no pods before an operator serves the job: nobody would recreate them"
 # training-operator 1.9: pkg/core/status.go, UpdateJobReplicaStatuses, whatever the restartPolicy.
-COUNTED: Final = "while training-operator serves the job: it may count a deleted pod as failed, and fail the job"
-LEFT_TO_PEER: Final = f"Delete no pods that run {COUNTED}"
+COUNTED: Final = "training-operator serves the job: it may count a deleted pod as failed, and fail the job"
+LEFT_TO_PEER: Final = f"Delete no pods that run while {COUNTED}"
 ON_HOLD: Final = "Delete no pods while the job is on hold: they would not be recreated"
 
 

@@ -62,7 +62,8 @@ NO_WORKLOAD: Final = error(
 )
 _PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 _NO_CLASS: Final = (
-    "Without the priority class of its label, Kueue creates none: kubectl get workloadpriorityclass {class}"
+    "Kueue creates no Workload if the priority class of the label does not exist: "
+    "kubectl get workloadpriorityclass {class}"
 )
 DEACTIVATED: Final = error(
     "kueue-deactivated",

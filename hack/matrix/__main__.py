@@ -32,8 +32,8 @@ def main() -> int:
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"one of: {MATRICES}")
     parser.add_argument("--ends", action="store_true", help="only the oldest and the newest client")
     options = parser.parse_args()
-    chosen: list[str] = options.clients or MATRICES[options.matrix]
-    chosen = [chosen[0], chosen[-1]] if options.ends else chosen
+    every = MATRICES[options.matrix]
+    chosen: list[str] = options.clients or ([every[0], every[-1]] if options.ends else every)
     if unknown := {*chosen} - {*MATRICES[options.matrix]}:
         parser.error(f"not in the matrix {options.matrix}: {', '.join(sorted(unknown))}")
     try:

@@ -85,7 +85,7 @@ def test_restart_deletes_no_pod_that_nobody_would_recreate(server: Server, code:
 
 
 def test_restart_deletes_no_pod_while_the_move_of_its_namespace_is_unfinished(server: Server) -> None:
-    """Seen: training-operator may no longer write there, no operator is installed yet, and there is no Lease."""
+    """A plan for the namespace that was killed after its second step: nobody may write there, and there is no Lease."""
     server.answers(f"{JOBS}/mnist", job("mnist", "Running"))
     server.answers(PODS, {"metadata": {}, "items": [pod("mnist-worker-0")]})
     space = {"metadata": {"name": "team", "labels": {"tfjob.kubeflow.org/operator": "tfjob-operator"}}}
@@ -102,7 +102,7 @@ def test_restart_deletes_no_pod_while_the_move_of_its_namespace_is_unfinished(se
 
 @pytest.mark.parametrize(
     ("phase", "why"),
-    [("Pending", ""), ("Running", "while training-operator serves the job: it may count a deleted pod as failed")],
+    [("Pending", ""), ("Running", "because training-operator serves the job: it may count a deleted pod as failed")],
 )
 def test_restart_deletes_only_pods_that_training_operator_recreates(server: Server, phase: str, why: str) -> None:
     """After a way back: the Deployment of this operator is still there, with 0 replicas.
@@ -125,6 +125,10 @@ def test_restart_deletes_only_pods_that_training_operator_recreates(server: Serv
     whole = server.run("restart", "mnist")
     assert whole.exit_code == 1
     assert "training-operator kubeflow/training-operator serves it, which cannot restart whole jobs" in whole.stderr
+    ours = operator_deployment("kubeflow", readyReplicas=2)
+    server.answers(training_operator.DEPLOYMENTS, {"metadata": {}, "items": [ours]})  # both serve the job
+    both = server.run("restart", "mnist")
+    assert (both.exit_code, "it may count a deleted pod as failed" in both.stderr) == (1, True)
     assert not [each for each in server.asked if each[0] == "PATCH"]
 
 

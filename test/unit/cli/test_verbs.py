@@ -245,7 +245,12 @@ def queued(server: Server, number: int, name: str = "d", *, suspend: bool = True
 ACTIVE, PENDING, OFF, REJECTED = ("d", 1), ("h", 1), ("d", 4), ("c", -2)
 PATCH = '-n team patch workloads.kueue.x-k8s.io tfjob-mnist-1a2b3 --type=merge \'--patch={"spec":{"active":%s}}\'\n'
 UNDONE = {
-    "suspend an admitted job": ("suspend mnist", ACTIVE, False, ("would resume it at once", PATCH % "false")),
+    "suspend an admitted job": (
+        "suspend mnist",
+        ACTIVE,
+        False,
+        ("would resume it at once", "(Kueue gives its quota away before they end)", PATCH % "false"),
+    ),
     "suspend a waiting job": ("suspend mnist", PENDING, True, ("resumes it when it is admitted", PATCH % "false")),
     "resume a waiting job": (
         "resume mnist",

@@ -2237,7 +2237,7 @@ def test_a_job_with_a_queue_label_can_run_without_kueue() -> None:
     world = world_of("kueue-absent")
     assert "kubectl tfjob resume mnist -n team" in first_of(world).to_do[-1]
     world.job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent"
-    assert first_of(world).to_do[0].endswith("Kueue creates none: kubectl get workloadpriorityclass urgent")
+    assert first_of(world).to_do[0].endswith("does not exist: kubectl get workloadpriorityclass urgent")
 
 
 def steps_of(world: Troubled) -> str:
